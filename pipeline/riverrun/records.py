@@ -157,6 +157,19 @@ def shortened(text: object, longest: int = 100) -> str:
     return shown if len(shown) <= longest else f"{shown[:longest]}..."
 
 
+# C0, C1, marks that change the direction of text or end a line, and halves of surrogate pairs.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    r"""Return text for a terminal: characters that control it become JSON escapes; tabs and ends of lines stay.
+
+    >>> visible("red \x1b[31m"), visible("\u202etxt.exe"), visible("tab\tend\n")
+    ('red \\u001b[31m', '\\u202etxt.exe', 'tab\tend\n')
+    """
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 class TaskId(NamedTuple):
     """Sub-topology and partition; prints and sorts as in Kafka Streams: `0_3`."""
 

@@ -44,7 +44,7 @@ _PHRASES = re.compile(
 )
 _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
 # Arguments of operators that are called otherwise than their options of the shell.
-_ARGUMENTS = {"option": "options", "package": "packages", "binary": "is_binary"}
+_ARGUMENTS = {"option": "options", "package": "packages", "binary": "is_binary", "topic": "recompute_topics"}
 
 
 def in_airflow(text: str) -> str:

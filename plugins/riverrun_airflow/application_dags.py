@@ -20,8 +20,9 @@ from riverrun_airflow.task_group import BRANCHES, STEPS, RiverrunTaskGroup, Task
 from riverrun_airflow.work_requests import HELD_ACTIONS, PUBLISH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from airflow.sdk import Context
     from airflow.sdk.definitions.deadline import DeadlineAlert
 
     from riverrun.config import AppConfig
@@ -33,8 +34,9 @@ _NO_INTERVALS = frozenset({"@once", "@continuous"})
 _LIVE = "live"
 # The end of a run. `types` are the types of runs that end where their interval does; only `bounded_run` knows them.
 _END = (
-    "{{{{ data_interval_end.isoformat() if params['to'] == 'interval' or"
-    " (not params['to'] and dag_run.run_type in {types}) else params['to'] or 'latest' }}}}"
+    "{{{{ (data_interval_end.isoformat() if data_interval_end is defined and data_interval_end else 'interval')"
+    " if params['to'] == 'interval' or (not params['to'] and dag_run.run_type in {types})"
+    " else params['to'] or 'latest' }}}}"
 )
 # Airflow runs an interval of a backfill again by clearing its run, which counts up `clear_number`.
 _AGAIN = (
@@ -100,6 +102,17 @@ class ProjectPlace:
     notices: Notices = field(default_factory=Notices)
     operator_args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
+    @property
+    def told_of_failures(self) -> dict[str, Any]:
+        """Arguments of tasks whose failures are notified."""
+        return self.told_of(self.notices.failed)
+
+    def told_of(self, notifiers: Sequence[Callable[[Context], None]]) -> dict[str, Any]:
+        """Return arguments of tasks whose failures are notified; callbacks of `default_args` are called as well."""
+        own = self.default_args.get("on_failure_callback") or ()
+        others = own if isinstance(own, list | tuple) else [own]
+        return {"on_failure_callback": [*notifiers, *others]} if notifiers else {}
+
     def operator_args_of(self, app: AppConfig, **of_dag: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return by step the arguments of an application's operators: those of a DAG, then those of the DAGs' author."""
         given = self.operator_args
@@ -145,7 +158,7 @@ def bounded_run(place: ProjectPlace, app: AppConfig) -> DAG:
     )
     with dag:
         end = _END.format(types=whole)
-        place.chain(app, "run", start="{{ params['from'] }}", end=end, recompute_from=_AGAIN)
+        place.chain(app, "run", start="{{ params['from'] }}", end=end, recompute_from=_AGAIN, **place.told_of_failures)
     return dag
 
 
@@ -176,6 +189,7 @@ def backfill(place: ProjectPlace, app: AppConfig) -> DAG:
             approve="{{ params['approve'] }}",
             advance_stream_time_to="{{ params['advance_stream_time_to'] }}",
             dry="{{ params['dry_run'] }}",
+            **place.told_of_failures,
         )
     return dag
 
@@ -197,7 +211,7 @@ def release(place: ProjectPlace, app: AppConfig) -> DAG:
         app,
         plan={"carry": "{{ params['carry'] }}"},
         start={"carry": "{{ params['carry'] }}"},
-        gate=place.notices.of_failures,
+        gate=place.told_of_failures,
         watch={"minutes": "{{ params['watch_minutes'] }}", "max_lag": "{{ params['max_lag'] }}"},
         settle={"then": "{{ params['then'] }}"},
     )
@@ -231,7 +245,7 @@ def quality(place: ProjectPlace, app: AppConfig) -> DAG:
         "since": Param("", type="string", description="last, a vector of public topics or a time; empty: everything")
     }
     with _dag(f"{app.name}__quality", place, app, _QUALITY, schedule=written, params=params) as dag:
-        place.chain(app, "judge", since="{{ params['since'] }}", **place.notices.of_failures)
+        place.chain(app, "judge", since="{{ params['since'] }}", **place.told_of_failures)
     return dag
 
 
@@ -252,6 +266,7 @@ def held(place: ProjectPlace, app: AppConfig) -> DAG:
             approve="{{ params['approve'] }}",
             config=place.config,
             riverrun_conn_id=place.connection,
+            **place.told_of_failures,
         )
     return dag
 
@@ -297,7 +312,7 @@ def lag(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG that measures how far versions are behind, and notifies if the lag of one keeps growing."""
     notices = place.notices
     times = _times(app, notices.look_schedule or "")
-    told: dict[str, Any] = {"on_failure_callback": list(notices.behind)} if notices.behind else {}
+    told = place.told_of(notices.behind)
     with _dag(f"{app.name}__lag", place, app, _LAG, schedule=times, params={}) as dag:
         LagOperator(
             task_id="look",

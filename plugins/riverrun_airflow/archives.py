@@ -10,7 +10,7 @@ from riverrun.errors import ConfigError
 from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.assets import TopicLineage
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import documented
+from riverrun_airflow.links import returning_fields
 from riverrun_airflow.results import unless_empty
 from riverrun_airflow.sessions import archive, archive_declared
 
@@ -51,7 +51,7 @@ class ArchiveOperator(BaseOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**documented(self, kwargs))
+        super().__init__(**returning_fields(self, kwargs))
         self.name = name
         self.app = app
         self.topics = list(topics)

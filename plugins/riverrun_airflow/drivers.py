@@ -56,6 +56,8 @@ RUNNING, DONE, FAILED, ENDED, DIED = "running", "done", "failed", "ended", "died
 _HEARTBEAT_SECONDS = 5.0
 # A driver that is silent for this long is dead. Machines' clocks differ by less, and Spark starts within it.
 _SILENT_MS = 90_000
+# Time in which a driver that is interrupted ends by itself.
+_ENDING_MS = 60_000
 _KEPT_MS = 30 * 86_400_000
 _END = "/end"
 
@@ -70,6 +72,7 @@ class Order:
         request: The work.
         kafka: Client properties of the connection, which override those of the project.
         master: Spark's master of the connection; empty if it has none.
+        until_ms: Time at which its task has to end, ms since the epoch; None without a limit.
     """
 
     id: str
@@ -77,6 +80,7 @@ class Order:
     request: Request
     kafka: dict[str, str] = field(default_factory=dict, repr=False)
     master: str = ""
+    until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ def is_local(project: ProjectConfig, master: str) -> bool:
     return chosen.startswith("local")
 
 
-def start(location: Location, driver: str, request: Request) -> None:
+def start(location: Location, driver: str, request: Request, until_ms: int | None = None) -> None:
     """Start a driver, which outlives this process. Wait until it has read its instructions."""
     directory = _directory(location.project(), request)
     directory.mkdir(parents=True, exist_ok=True)
@@ -133,7 +137,7 @@ def start(location: Location, driver: str, request: Request) -> None:
         )
     # Otherwise the read below would not end when the driver does.
     os.close(writing)
-    order = Order(driver, str(location.path), request, dict(location.kafka), location.master)
+    order = Order(driver, str(location.path), request, dict(location.kafka), location.master, until_ms)
     assert process.stdin is not None  # noqa: S101 - as asked for
     # Through a pipe: instructions may contain secrets, which the command line would show to all users of the machine.
     # The pipe breaks if the driver has ended; then the read below finds out.
@@ -192,7 +196,7 @@ def drive(order: Order) -> None:
     project = Location(Path(order.path), order.kafka, order.master).project()
     topic, ended = notes_of_drivers(project), threading.Event()
     progress = LoggedProgress(log)
-    watch = threading.Thread(target=_watch, args=(topic, order.id, ended, progress), daemon=True)
+    watch = threading.Thread(target=_watch, args=(topic, order, ended, progress), daemon=True)
     with following(progress):
         note = replace(_noted(project, order.request, watch), spark=progress.page)
     # The watch must be over before the last note: a later note that it is running would make the task wait for ever.
@@ -253,24 +257,39 @@ def _forgotten(topic: ControlTopic) -> dict[str, None]:
     return dict.fromkeys(each for name in old for each in (name, f"{name}{_END}"))
 
 
-def _watch(topic: ControlTopic, driver: str, ended: threading.Event, progress: LoggedProgress) -> None:
-    """Record that the driver lives and how far it is, and interrupt it once when it is asked to end."""
+def _watch(topic: ControlTopic, order: Order, ended: threading.Event, progress: LoggedProgress) -> None:
+    """Record that the driver lives and how far it is, and interrupt it when it is asked to end, or its time is up."""
+    told_ms: int | None = None
+    while True:
+        is_over = _is_late(order) or _is_to_end(topic, order, progress)
+        if is_over and told_ms is None:
+            told_ms = now_ms()
+            # To the main thread: kill() may pick any thread, and only a signal to its own wakes one that waits for Spark.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        # Users' code may swallow the interrupt. Its task has failed by now, or another attempt computes.
+        if told_ms is not None and now_ms() - told_ms > _ENDING_MS:
+            log.error("the driver does not end, and is killed")
+            os._exit(1)
+        left_s = _HEARTBEAT_SECONDS if order.until_ms is None else max(0.0, (order.until_ms - now_ms()) / 1000)
+        if ended.wait(min(_HEARTBEAT_SECONDS, left_s or _HEARTBEAT_SECONDS)):
+            return
+
+
+def _is_late(order: Order) -> bool:
+    return order.until_ms is not None and now_ms() >= order.until_ms
+
+
+def _is_to_end(topic: ControlTopic, order: Order, progress: LoggedProgress) -> bool:
+    """Report that the driver is alive, and return whether it was asked to end."""
     from riverrun.errors import BrokerError
 
-    is_told, working = False, threading.main_thread().ident or 0
-    while True:
-        try:
-            note = Note(RUNNING, now_ms(), progress.said, spark=progress.page)
-            topic.put({driver: msgspec.json.encode(note)})
-            if not is_told and f"{driver}{_END}" in topic.read():
-                is_told = True
-                # To the main thread: kill() may pick any thread, and only a signal to its own wakes one that waits for
-                # Spark.
-                signal.pthread_kill(working, signal.SIGINT)
-        except BrokerError as error:
-            log.warning("the driver cannot report that it is alive: %s", error.message)
-        if ended.wait(_HEARTBEAT_SECONDS):
-            return
+    try:
+        note = Note(RUNNING, now_ms(), progress.said, spark=progress.page)
+        topic.put({order.id: msgspec.json.encode(note)})
+        return f"{order.id}{_END}" in topic.read()
+    except BrokerError as error:
+        log.warning("the driver cannot report that it is alive: %s", error.message)
+        return False
 
 
 if __name__ == "__main__":

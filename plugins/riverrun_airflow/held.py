@@ -11,7 +11,7 @@ from riverrun.errors import StreamsError
 from riverrun_airflow.acting import acting
 from riverrun_airflow.assets import TopicLineage, judged_by_topic
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import ApplicationLink, documented
+from riverrun_airflow.links import ApplicationLink, returning_fields
 from riverrun_airflow.sessions import held_by, moved_by_step
 from riverrun_airflow.work_requests import DISCARD, HELD_ACTIONS, PUBLISH
 
@@ -50,7 +50,7 @@ class HeldRunOperator(BaseOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**documented(self, kwargs))
+        super().__init__(**returning_fields(self, kwargs))
         self.app = app
         self.action = action
         self.approve = approve

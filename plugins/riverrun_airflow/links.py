@@ -111,6 +111,11 @@ def base() -> str:
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
 
 
+def returning_fields(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return an operator's arguments; other tasks get its result as a whole, and its fields as `task.output["field"]`."""
+    return {"multiple_outputs": True, **documented(operator, kwargs)}
+
+
 def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return an operator's arguments, with its class's docstring as the task's description."""
     said = (type(operator).__doc__ or "").partition("    Args:")[0]

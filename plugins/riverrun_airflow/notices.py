@@ -30,7 +30,8 @@ class Notices:
     """Notifiers of problems with the applications of a project.
 
     Args:
-        failed: Airflow's notifiers, or other functions of a context, that are called when a gate or a check has failed.
+        failed: Airflow's notifiers, or other functions of a context. They are called when a run, a gate, a check or a
+            decision on held outputs has failed for good. A run whose outputs are held back has failed.
         behind: Likewise, when the lag of a version has grown at each of `looks` polls.
         looks: Number of consecutive polls at which the lag must have grown.
         look_schedule: Cron expression of these polls; by default, there are none.
@@ -51,11 +52,6 @@ class Notices:
         if self.late is None or self.late_after is None:
             return None
         return DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, self.late_after, self.late)
-
-    @property
-    def of_failures(self) -> dict[str, Any]:
-        """Arguments of tasks whose failures are notified."""
-        return {"on_failure_callback": list(self.failed)} if self.failed else {}
 
 
 class LagOperator(BaseOperator):

@@ -13,8 +13,9 @@ from riverrun.errors import UnderWayError
 from riverrun.spark.options import MAX_RECORDS_PER_SLICE, RunOptions
 from riverrun_airflow.acting import acting, end_at_once, number, truth
 from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
+from riverrun_airflow.deadlines import time_left
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, documented, logged
+from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, documented, logged, returning_fields
 from riverrun_airflow.looks import look
 from riverrun_airflow.progress import following, log_summary
 from riverrun_airflow.results import (
@@ -52,6 +53,12 @@ if TYPE_CHECKING:
 
 # Keys of a task's state, which all its attempts share: its range, whether readers were notified, and its corrections.
 _RANGE, _TOLD, _CORRECTED = "range", "told", "corrected"
+# Bounds as the DAG leaves them if its run has no data interval.
+_INTERVAL = "interval"
+_NO_INTERVAL = (
+    "This run of the DAG has no data interval, as it has no logical date: the end `interval` means nothing.\n"
+    "Hint: Trigger the DAG with a logical date, or with to=latest, a vector or a time."
+)
 _NOTHING: dict[str, Any] = {"compared": 0, "corrections": 0, "corrected": []}
 
 
@@ -80,6 +87,7 @@ class BoundedRunOperator(BaseOperator):
         recompute_topics: Public tables to compute again, separated by commas; all if it is empty.
         approve: The id of a verdict on these rows whose warnings are approved.
         skip_if_empty: Whether the task is skipped if there was nothing to process, and the tasks after it with it.
+        announce_corrections: Whether corrections of rows that were computed again make asset events, too.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
@@ -124,6 +132,7 @@ class BoundedRunOperator(BaseOperator):
         recompute_topics: str = "",
         approve: str = "",
         skip_if_empty: bool = False,
+        announce_corrections: bool = True,
         master: str = "",
         apart: bool | None = None,
         riverrun_conn_id: str = CONNECTION,
@@ -132,7 +141,7 @@ class BoundedRunOperator(BaseOperator):
         self.own_outlets = kwargs.get("outlets")
         if self.own_outlets is None and not is_template(app):
             kwargs["outlets"] = [outputs_of(app)]
-        super().__init__(**documented(self, kwargs))
+        super().__init__(**returning_fields(self, kwargs))
         self.config = config
         self.app = app
         self.start = start
@@ -148,6 +157,7 @@ class BoundedRunOperator(BaseOperator):
         self.recompute_topics = recompute_topics
         self.approve = approve
         self.skip_if_empty = skip_if_empty
+        self.announce_corrections = announce_corrections
         self.master = master
         self.apart, self.spark_page = apart, ""
         self.riverrun_conn_id = riverrun_conn_id
@@ -155,7 +165,7 @@ class BoundedRunOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run, and return the result (`results.RunResult`). While another run of the application lives, defer the task."""
-        result = self._unless_another_runs(lambda: acting(lambda: self._run(context)))
+        result = self._unless_another_runs(context, lambda: acting(lambda: self._run(context)))
         return unless_empty(context, result, skip=self.skip_if_empty)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +184,7 @@ class BoundedRunOperator(BaseOperator):
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after a driver has ended; another attempt does the work that it left."""
         conclude = partial(concluded, self, context, event, lambda note: self._concluded(context, note))
-        return unless_empty(context, self._unless_another_runs(conclude), skip=self.skip_if_empty)
+        return unless_empty(context, self._unless_another_runs(context, conclude), skip=self.skip_if_empty)
 
     def _keep_corrections(self, context: Context, found: dict[str, Any]) -> None:
         """Keep with the task what was corrected."""
@@ -188,7 +198,7 @@ class BoundedRunOperator(BaseOperator):
             count += before["corrections"]
             store.set(_CORRECTED, {"compared": compared, "corrections": count, "corrected": ranges})
 
-    def _unless_another_runs(self, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _unless_another_runs(self, context: Context, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Act, or else wait without a slot until no other run of the application lives: see `resume`."""
         try:
             return action()
@@ -199,11 +209,14 @@ class BoundedRunOperator(BaseOperator):
             if first.is_over:
                 raise
             self.log.info("%s", first.said)
-        self.defer(trigger=LookTrigger(wanted, self.config, self.riverrun_conn_id), method_name="resume")
+        trigger = LookTrigger(wanted, self.config, self.riverrun_conn_id)
+        self.defer(trigger=trigger, method_name="resume", timeout=time_left(context))
         raise AssertionError  # `defer` leaves by an exception, which its type does not say
 
     def _run(self, context: Context) -> dict[str, Any]:
         is_dry = truth("dry", self.dry)
+        if _INTERVAL in {self.start, self.end}:
+            raise AirflowFailException(_NO_INTERVAL)
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()
         store: Any = context["task_state_store"]
@@ -274,7 +287,8 @@ class BoundedRunOperator(BaseOperator):
         # At most once: a task that is cleared returns its result again, but its readers have seen these records.
         if not is_told or corrected["corrected"]:
             written = [] if is_told else written_by(planned, self._author(context))
-            corrections = [WrittenRecords(topic, ranges, "", "", None) for topic, ranges in corrected["corrected"]]
+            found = corrected["corrected"] if self.announce_corrections else []
+            corrections = [WrittenRecords(topic, ranges, "", "", None) for topic, ranges in found]
             self._tell_readers(context, project, planned, result, [*corrections, *written])
             store.set(_TOLD, "yes")
             store.set(_CORRECTED, {**corrected, "corrected": []})
@@ -300,6 +314,8 @@ class BoundedRunOperator(BaseOperator):
                     "processed": each.processed,
                     "run": each.run,
                     "records": each.records,
+                    "reason": "run" if each.run else "correction",
+                    "recomputed": None if each.run else {"from": self.recompute_from, "to": self.end},
                     "result": result,
                 },
             )
@@ -339,7 +355,7 @@ class QualityOperator(BaseOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**documented(self, {"trigger_rule": TriggerRule.NONE_FAILED, **kwargs}))
+        super().__init__(**returning_fields(self, {"trigger_rule": TriggerRule.NONE_FAILED, **kwargs}))
         self.app = app
         self.since = since
         self.skip_if_judged = skip_if_judged

@@ -14,7 +14,7 @@ from riverrun.hosting.release import ACTIONS
 from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.assets import TopicLineage, judged_by_topic
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, documented, logged
+from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, logged, returning_fields
 from riverrun_airflow.progress import following
 from riverrun_airflow.results import result_of_step
 from riverrun_airflow.sessions import STEPS, moved_by_step, published_by, releaser_of, retired_by, take
@@ -68,7 +68,7 @@ class ReleaseOperator(BaseOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**documented(self, kwargs))
+        super().__init__(**returning_fields(self, kwargs))
         self.config = config
         self.app = app
         self.docs_page, self.lineage = "", TopicLineage()

@@ -166,7 +166,8 @@ def unless_empty(context: Context, result: dict[str, Any], *, skip: bool) -> dic
     """Return the result of a task; if it is empty and `skip` is set, keep it and skip the task."""
     if skip and result["empty"]:
         # A skipped task returns nothing, but others may still read that its result is empty.
-        context["ti"].xcom_push(_RETURNED, result)
+        for name, value in {**result, _RETURNED: result}.items():
+            context["ti"].xcom_push(name, value)
         message = "there was nothing to process"
         raise AirflowSkipException(message)
     return result

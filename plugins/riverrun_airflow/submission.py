@@ -5,11 +5,12 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from riverrun.decoders import json_decoder
 from riverrun.errors import EngineError, UnderWayError
 from riverrun_airflow.acting import acting, in_airflow
+from riverrun_airflow.deadlines import deadline_ms, time_left
 from riverrun_airflow.drivers import DONE, ENDED, Note, end, is_local, start
 from riverrun_airflow.sessions import now_ms
 from riverrun_airflow.triggers import DriverTrigger, ended
@@ -57,20 +58,23 @@ def is_apart(task: Computing, project: ProjectConfig) -> bool:
 def submit(task: Computing, context: Context, location: Location, request: Request) -> NoReturn:
     """Start a driver, or find that of an earlier attempt, and defer the task until it has ended: see `concluded`."""
     store: Any = context["task_state_store"]
-    driver = store.get(_DRIVER)
+    # Nothing is started for a task whose time is up.
+    time_left(context)
+    driver, until_ms = store.get(_DRIVER), deadline_ms(context)
     try:
         if driver is None:
             driver = {"driver": uuid.uuid4().hex, "since_ms": now_ms()}
             # Before the start: if this attempt dies in between, the next one must not start a second driver.
             store.set(_DRIVER, driver)
-            start(location, driver["driver"], request)
+            start(location, driver["driver"], request, until_ms)
         else:
             task.log.info("the driver %s of an earlier attempt does the work", driver["driver"])
-        task.defer(trigger=DriverTrigger(driver, task.config, task.riverrun_conn_id), method_name="driven")
+        trigger = DriverTrigger(driver, task.config, task.riverrun_conn_id, until_ms=until_ms)
+        task.defer(trigger=trigger, method_name="driven")
     except (OSError, EngineError):
         store.delete(_DRIVER)
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, AirflowTaskTimeout):
         # A task that is cancelled before it defers has no trigger that would end the driver.
         end(location.project(), driver["driver"])
         raise
@@ -97,7 +101,7 @@ def concluded(task: Computing, context: Context, event: dict[str, Any], conclude
         store.delete(_DRIVER)
         return found
     store.delete(_DRIVER)
-    # Somebody has ended the driver, not the task: another driver does the rest.
+    # Somebody has ended the driver, or its time was up: if the task has time left, another driver does the rest.
     if note.state == ENDED:
         again: T = task.execute(context)
         return again

@@ -266,8 +266,8 @@ def riverrun_run_task(python_callable: Callable[..., Any] | None = None, **kwarg
     """Return what Airflow calls for `@task.riverrun_run`: it makes a bounded run of a function that returns its arguments."""
     return task_decorator_factory(
         python_callable=python_callable,
-        # Airflow infers multiple outputs from a function's annotation `dict`, which here is about the task's arguments.
-        multiple_outputs=False,
+        # The function returns arguments, and the task its result.
+        multiple_outputs=True,
         decorated_operator_class=DecoratedRunOperator,
         **kwargs,
     )

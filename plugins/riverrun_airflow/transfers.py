@@ -12,7 +12,7 @@ from riverrun.config.secrets import expanded
 from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.assets import TopicLineage, announce, is_template, target_asset, topic_asset, transferred_by
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import SparkLink, documented, logged
+from riverrun_airflow.links import SparkLink, logged, returning_fields
 from riverrun_airflow.progress import following
 from riverrun_airflow.results import unless_empty
 from riverrun_airflow.sessions import transfer
@@ -89,7 +89,7 @@ class ImportOperator(BaseOperator):
         self.own_outlets = kwargs.get("outlets")
         if self.own_outlets is None and not is_template(name or topic):
             kwargs["outlets"] = [transferred_by("import", name or topic)]
-        super().__init__(**documented(self, kwargs))
+        super().__init__(**returning_fields(self, kwargs))
         self.config = config
         self.lineage = TopicLineage()
         self.riverrun_conn_id = riverrun_conn_id
@@ -185,7 +185,7 @@ class ExportOperator(BaseOperator):
         self.own_outlets = kwargs.get("outlets")
         if self.own_outlets is None and not is_template(name or topic):
             kwargs["outlets"] = [transferred_by("export", name or topic)]
-        super().__init__(**documented(self, kwargs))
+        super().__init__(**returning_fields(self, kwargs))
         self.config = config
         self.lineage = TopicLineage()
         self.riverrun_conn_id = riverrun_conn_id

@@ -13,6 +13,7 @@ from riverrun_airflow.acting import in_airflow
 from riverrun_airflow.drivers import end, look_at
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.looks import Look, look
+from riverrun_airflow.sessions import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -84,7 +85,24 @@ class DriverTrigger(LookTrigger):
         config: Path of `streams.toml`; empty if the connection says it.
         riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         every_s: Seconds between two polls.
+        until_ms: Time at which the driver is asked to end, ms since the epoch; None without a limit.
     """
+
+    def __init__(
+        self,
+        look: dict[str, Any],
+        config: str = "",
+        riverrun_conn_id: str = CONNECTION,
+        every_s: float = 5.0,
+        until_ms: int | None = None,
+    ) -> None:
+        super().__init__(look, config, riverrun_conn_id, every_s)
+        self.until_ms = until_ms
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and arguments from which another triggerer creates it again."""
+        path, arguments = super().serialize()
+        return path, {**arguments, "until_ms": self.until_ms}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until the driver has ended, not at once."""
@@ -98,6 +116,9 @@ class DriverTrigger(LookTrigger):
         await asyncio.to_thread(self._end)
 
     def _look(self) -> Look:
+        # A driver ends itself in time. One of an earlier attempt may have been started without a limit.
+        if self.until_ms is not None and now_ms() >= self.until_ms:
+            self._end()
         return look_at(located(self.config, self.riverrun_conn_id).project(), **self.look)
 
     def _end(self) -> None:

@@ -10,8 +10,9 @@ from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from riverrun_airflow.acting import acting, number
+from riverrun_airflow.deadlines import time_left
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import ApplicationLink, documented
+from riverrun_airflow.links import ApplicationLink, documented, returning_fields
 from riverrun_airflow.looks import Awaited, Look, fields_of, look, position, time_ms
 from riverrun_airflow.sessions import bounded, now_ms
 from riverrun_airflow.triggers import LookTrigger, ended
@@ -59,10 +60,10 @@ class AwaitOperator(BaseOperator):
         self.every_s = every_s
         self.riverrun_conn_id = riverrun_conn_id
 
-    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Context) -> str:
         """Look once, and defer the task."""
         wanted = {"kind": "ready", "app": self.app, "max_lag": self.max_lag}
-        return waited(self, wanted, self.every_s)
+        return waited(self, context, wanted, self.every_s)
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:  # noqa: ARG002 - Airflow's signature
         """Return the state of the candidate."""
@@ -109,11 +110,11 @@ class WatchOperator(BaseOperator):
         self.every_s = every_s
         self.riverrun_conn_id = riverrun_conn_id
 
-    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Context) -> str:
         """Look once, and defer the task until the watch ends."""
         until_ms = now_ms() + int(self.minutes) * _MINUTE_MS
         wanted = {"kind": "watched", "app": self.app, "version": self.version, "until_ms": until_ms}
-        return waited(self, wanted | {"max_lag": int(self.max_lag)}, self.every_s)
+        return waited(self, context, wanted | {"max_lag": int(self.max_lag)}, self.every_s)
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:  # noqa: ARG002 - Airflow's signature
         """Return the findings of the watch."""
@@ -150,7 +151,7 @@ class ProcessedSensor(BaseSensorOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        super().__init__(poke_interval=poke_interval, **documented(self, kwargs))
+        super().__init__(poke_interval=poke_interval, **returning_fields(self, kwargs))
         self.app = app
         self.end = end
         self.version = version
@@ -235,7 +236,7 @@ class NewRecordsSensor(BaseSensorOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        super().__init__(poke_interval=poke_interval, **documented(self, kwargs))
+        super().__init__(poke_interval=poke_interval, **returning_fields(self, kwargs))
         self.topics = topics
         self.records = records
         self.minutes = minutes
@@ -320,16 +321,17 @@ def sensed(sensor: ProcessedSensor | NewRecordsSensor, context: Context) -> Any:
         return found.xcom_value
     trigger = sensor.trigger(context)
     trigger.every_s = sensor.poke_interval
-    sensor.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=sensor.timeout))
+    limits = timedelta(seconds=sensor.timeout), time_left(context)
+    sensor.defer(trigger=trigger, method_name="resume", timeout=min(each for each in limits if each is not None))
     raise AssertionError  # `defer` leaves by an exception, which its type does not say
 
 
-def waited(task: AwaitOperator | WatchOperator, wanted: dict[str, Any], every_s: float) -> str:
+def waited(task: AwaitOperator | WatchOperator, context: Context, wanted: dict[str, Any], every_s: float) -> str:
     """Poll once; return the finding if the wait is over, else defer the task. `wanted` are arguments of `looks.look`."""
     first = acting(lambda: look(located(task.config, task.riverrun_conn_id).project(), **wanted))
     task.log.info("%s", first.said)
     if first.is_over:
         return first.found
     trigger = LookTrigger(wanted, task.config, task.riverrun_conn_id, every_s)
-    task.defer(trigger=trigger, method_name="resume")
+    task.defer(trigger=trigger, method_name="resume", timeout=time_left(context))
     raise AssertionError  # `defer` leaves by an exception, which its type does not say

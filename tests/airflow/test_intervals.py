@@ -30,7 +30,9 @@ import json, os
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowFailException
 from riverrun_airflow.dag_factory import dags
+from riverrun_airflow.operators import BoundedRunOperator
 
 Path(os.environ["RIVERRUN_CONFIG"]).write_text({PROJECT!r})
 made = dags()
@@ -42,7 +44,7 @@ day = {{
 def tell(value):
     print("=" + json.dumps(value))
 
-def given(dag_id, run_type, cleared=0, **params):
+def given(dag_id, run_type, cleared=0, day=day, **params):
     dag = made[dag_id]
     task = dag.get_task("run")
     defaults = {{name: dag.params[name] for name in dag.params}}
@@ -56,6 +58,13 @@ for app in "clicks", "days":
     tell([given(run, "scheduled"), given(run, "manual"), given(run, "backfill"), given(run, "backfill", 1)])
 tell([given("clicks__run", "backfill", recompute="yes"), given("clicks__run", "backfill", 1, recompute="no"),
       given("clicks__run", "manual", 1), given("clicks__run", "scheduled", 1)])
+tell([given("clicks__run", "manual", day=without, to="interval")[1] for without in ({{}}, {{"data_interval_end": None}}, day)])
+tell([given(app + "__run", kind, day={{}})[1] for app in ("clicks", "days") for kind in ("manual", "asset_triggered")])
+for bound in {{"start": "interval"}}, {{"end": "interval"}}:
+    try:
+        BoundedRunOperator(task_id="run", app="clicks", **bound).execute({{"task_state_store": {{}}, "run_id": "m"}})
+    except AirflowFailException as error:
+        tell(str(error))
 some = {{"from": "2026-01-01", "to": "2026-01-02"}}
 tell([given("clicks__backfill", "manual", **some), given("clicks__backfill", "manual", recompute=True, **some)])
 tell([[dag.catchup, dag.start_date.isoformat(), dag.max_active_runs] for dag in
@@ -65,7 +74,13 @@ START, END = "2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00"
 
 
 def test_an_interval_is_computed_again_only_where_a_backfill_runs_it_again(tmp_path: Path) -> None:
-    clicks, days, told, by_hand, dags = printed_by(SCRIPT, tmp_path)
+    clicks, days, told, without, whole_runs, *refused, by_hand, dags = printed_by(SCRIPT, tmp_path)
+    assert without == ["interval", "interval", END]
+    assert whole_runs == ["latest"] * 4
+    assert len(refused) == 2
+    for said in refused:
+        assert "has no data interval, as it has no logical date" in said
+        assert "Trigger the DAG with a logical date, or with to=latest" in said
     latest, whole, again = (["committed", end, since] for end, since in [("latest", ""), (END, ""), (END, START)])
     assert clicks == [latest, latest, whole, again]
     assert days == [whole, latest, whole, again], "each interval has a run of its own"
@@ -76,3 +91,51 @@ def test_an_interval_is_computed_again_only_where_a_backfill_runs_it_again(tmp_p
         [True, "2025-12-31T23:00:00+00:00", 1],
         [False, "2000-01-01T00:00:00+00:00", 1],
     ]
+
+
+NIGHTS = """
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+import pendulum
+from airflow.timetables.base import TimeRestriction
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+CRONS = ["@daily", "@hourly", "30 2 * * *", "0 */6 * * *", "*/30 1,2 * * *", "0 0,1,2,3 * * *", "0 3 * * 0"]
+ZONES = ["Europe/Berlin", "America/New_York", "America/Santiago", "Africa/Cairo", "America/Havana", "Asia/Kolkata"]
+wrong, number = [], 0
+for zone in ZONES:
+    days = [datetime(2025, 1, 1, tzinfo=UTC) + timedelta(days=each) for each in range(730)]
+    offsets = [day.astimezone(ZoneInfo(zone)).utcoffset() for day in days]
+    nights = [day for day, before, after in zip(days[1:], offsets, offsets[1:]) if before != after] or days[88:89]
+    for cron in CRONS:
+        times = CronDataIntervalTimetable(cron, timezone=pendulum.timezone(zone))
+        for night in nights:
+            chance = random.Random(f"{zone}{cron}{night}")
+            start = pendulum.instance(night - timedelta(hours=chance.randint(24, 72), minutes=chance.randint(0, 59)))
+            restriction = TimeRestriction(earliest=start, latest=None, catchup=True)
+            last, until = None, night + timedelta(days=16 if cron.endswith("0") else 2)
+            records = [start + timedelta(minutes=17 * each) for each in range(170)]
+            processed = {}
+            for _ in range(300):
+                info = times.next_dagrun_info(last_automated_data_interval=last, restriction=restriction)
+                found = info.data_interval
+                if last is not None and found.end <= last.end:
+                    wrong.append([zone, cron, str(last), str(found)])
+                    break
+                # A run processes from the position, which is the end of the run before, up to the end of its interval.
+                for each in records:
+                    if (last is None or each >= last.end) and each < found.end:
+                        processed[each] = processed.get(each, 0) + 1
+                last, number = found, number + 1
+                if found.end > until:
+                    break
+            if {processed.get(each) for each in records if each < last.end} != {1}:
+                wrong.append([zone, cron, str(night)])
+print("=" + json.dumps([wrong, number > 1000]))
+"""
+
+
+def test_each_record_is_in_one_run_when_clocks_change(tmp_path: Path) -> None:
+    assert printed_by(NIGHTS, tmp_path) == [[[], True]]

@@ -22,6 +22,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import RunRecord
+from airflow.sdk.execution_time import task_runner as runner
 from riverrun_airflow import operators, submission
 from riverrun_airflow.results import result_of_runs
 from riverrun_airflow.sessions import WrittenRecords
@@ -72,7 +73,7 @@ def outcome(action, pushed):
     try:
         return ["returns", action()["empty"]]
     except AirflowSkipException:
-        return ["is skipped", pushed["return_value"]["empty"]]
+        return ["is skipped", pushed["return_value"]["empty"] and pushed["empty"]]
 
 found = []
 for skip in False, True:
@@ -106,6 +107,41 @@ given, _ = context()
 result = task.execute(given)
 (event,) = [event for outlet in given["outlet_events"]._dict.values() for event in outlet.asset_alias_events]
 tell([event.dest_asset_key.uri, event.extra["records"], event.extra["result"] == result, result["empty"]])
+tell([event.extra["reason"], event.extra["recomputed"]])
+
+# Corrections say that they are some, and are announced only if the task's author wants that.
+for announces in True, False:
+    task = operators.BoundedRunOperator(task_id="run", app="clicks", recompute_from="2026-01-01", end="2026-01-02",
+                                        announce_corrections=announces)
+    found = []
+    given, _ = context()
+    given["task_state_store"].set("corrected", {"compared": 3, "corrections": 2, "corrected": [["sums", "sums-0@5..7"]]})
+    operators.recompute = lambda project, request: {}
+    task.execute(given)
+    tell([[each.extra[name] for name in ("reason", "recomputed", "offsets")] for outlet in
+          given["outlet_events"]._dict.values() for each in outlet.asset_alias_events])
+
+# Other tasks get the result, and each field of it by its name, as the guide says.
+from airflow.sdk.execution_time.task_runner import _push_xcom_if_needed
+from riverrun_airflow import archives, held, releases, transfers, waiting
+from airflow.sdk import DAG
+with DAG("own", schedule=None) as own:
+    operators.BoundedRunOperator(task_id="a", app="clicks")
+    operators.QualityOperator(task_id="b", app="clicks")
+    releases.ReleaseOperator(task_id="c", app="clicks", step="gate")
+    held.HeldRunOperator(task_id="d", app="clicks")
+    archives.ArchiveOperator(task_id="e", name="clicks")
+    transfers.ImportOperator(task_id="f", source="in", topic="t")
+    transfers.ExportOperator(task_id="g", topic="t", target="out")
+    waiting.ProcessedSensor(task_id="h", app="clicks")
+    waiting.NewRecordsSensor(task_id="i", topics="t")
+for made in own.tasks:
+    pushed = {}
+    ti = SimpleNamespace(task=made, is_mapped=False, xcom_push=pushed.__setitem__)
+    runner._xcom_push = lambda ti, key, value, mapped_length=None: pushed.__setitem__(key, value)
+    _push_xcom_if_needed({"app": "clicks", "records_out": {"sums": 3}}, ti, SimpleNamespace(info=lambda *_, **__: None))
+    output = made.output["records_out"]
+    tell([output.key in pushed, pushed[output.key], pushed["return_value"]["app"]])
 """
 
 
@@ -140,6 +176,10 @@ def test_the_result_of_a_run_is_of_all_attempts_and_is_carried_by_events(tmp_pat
         ["ValueError", "none_failed"],
         ["AirflowSkipException", "none_failed"],
         ["kafka://127.0.0.1:1/sums", 3, True, False],
+        ["run", None],
+        [["correction", {"from": "2026-01-01", "to": "2026-01-02"}, "sums-0@5..7"]],
+        [],
+        *[[True, {"sums": 3}, "clicks"]] * 9,
     ]
 
 
@@ -193,7 +233,7 @@ from riverrun_airflow.archives import ArchiveOperator
 def tell(value):
     print("=" + json.dumps(value))
 
-kept = SimpleNamespace(xcom_push=lambda key, value: tell([key, value["empty"]]))
+kept = SimpleNamespace(xcom_push=lambda key, value: key == "return_value" and tell([key, value["empty"]]))
 topic, url = sys.argv[1:]
 with open(os.environ["RIVERRUN_CONFIG"], "a") as file:
     file.write(f'[archives.shop]\\ntopics = ["{topic}"]\\nurl = "{url}"\\n')

@@ -225,3 +225,45 @@ def test_a_decorated_function_gives_its_run_arguments_once(tmp_path: Path) -> No
         [["2026-01-02"], True, "{{ params.begin }}"],
         "The function of @task.riverrun_run returned finish",
     ]
+
+
+NOTICES = f"""
+import json, os
+from pathlib import Path
+from riverrun_airflow.dag_factory import dags
+from riverrun_airflow.notices import Notices
+
+PROJECT = {PROJECT!r}.replace('quality = "m:expectations"', 'quality = "m:expectations"\\ngate = true')
+Path(os.environ["RIVERRUN_CONFIG"]).write_text(PROJECT)
+
+def told(context):
+    pass
+
+def own(context):
+    pass
+
+for notices in None, Notices(failed=[told], behind=[told], look_schedule="@hourly"):
+    for callbacks in (), own, [own]:
+        made = dags(notices=notices, default_args={{"on_failure_callback": callbacks}} if callbacks else {{}})
+        found = {{}}
+        for name, dag in made.items():
+            for task in dag.tasks:
+                called = task.on_failure_callback or ()
+                called = called if isinstance(called, (list, tuple)) else [called]
+                found[f"{{name}}.{{task.task_id}}"] = [each.__name__ for each in called]
+        print("=" + json.dumps(found))
+"""
+
+
+def test_runs_gates_checks_and_decisions_tell_of_their_failures(tmp_path: Path) -> None:
+    plain, own, listed, *noticed = printed_by(NOTICES, tmp_path)
+    assert {*map(tuple, plain.values())} == {()}
+    assert own == listed
+    assert {*map(tuple, own.values())} == {("own",)}
+    telling = [
+        f"clicks__{task}"
+        for task in ("run.run", "backfill.run", "held.decide", "quality.judge", "release.gate", "lag.look")
+    ]
+    for found, others in zip(noticed, ([], ["own"], ["own"]), strict=True):
+        assert {task: found[task] for task in telling} == {task: ["told", *others] for task in telling}
+        assert found["clicks__release.cut"] == others

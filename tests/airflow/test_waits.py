@@ -144,7 +144,7 @@ class Kept(dict):
 
 started, told_to_end = [], []
 
-def start(location, driver, request):
+def start(location, driver, request, until_ms):
     if request.app == "full":
         raise OSError("the disk is full")
     if request.app == "broken":
@@ -214,6 +214,125 @@ tell(told_to_end == [kept["driver"]["driver"]])
 """
 
 
+LIMITS = """
+import itertools, json, threading, time
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
+from riverrun_airflow import drivers, operators, releases, submission, triggers, waiting
+from riverrun_airflow.looks import Look
+from riverrun_airflow.progress import LoggedProgress
+from riverrun_airflow.sessions import now_ms
+from riverrun.errors import BrokerError, UnderWayError
+
+def tell(value):
+    print("=" + json.dumps(value))
+
+def outcome(action):
+    try:
+        action()
+    except TaskDeferred as wait:
+        return wait
+    except AirflowTaskTimeout:
+        return "timeout"
+
+class Kept(dict):
+    set = dict.__setitem__
+    delete = dict.pop
+
+started, told_to_end = [], []
+submission.start = lambda location, driver, request, until_ms: started.append(until_ms)
+far = lambda project, **wanted: Look("far", False)
+waiting.look = operators.look = far
+
+def under_way(*_):
+    raise UnderWayError("another run")
+
+class Busy(operators.BoundedRunOperator):
+    _run = under_way
+
+def tasks(limit):
+    given = {"task_id": "t", "app": "clicks", "execution_timeout": limit}
+    yield waiting.AwaitOperator(**given)
+    yield waiting.WatchOperator(**given, version="v1", minutes=600)
+    yield Busy(**given)
+    for step in "reprocess", "gate", "cut", "rollback":
+        yield releases.ReleaseOperator(**given, step=step, apart=True)
+    yield operators.QualityOperator(**given, apart=True)
+
+hours = [None, -1, 1, 2]
+wrong = []
+for of_task, of_run in itertools.product(hours, hours):
+    now = datetime.now(UTC)
+    limits = [timedelta(hours=each + 3) if each else None for each in (of_task, of_run)]
+    expected = min((each for each in (of_task, of_run) if each), default=None)
+    for task in tasks(limits[0]):
+        began = now - timedelta(hours=3)
+        context = {"task_state_store": Kept(), "run_id": "m", "task": task, "ti": SimpleNamespace(start_date=began),
+                   "dag_run": SimpleNamespace(start_date=began), "dag": SimpleNamespace(dagrun_timeout=limits[1])}
+        started.clear()
+        found = outcome(lambda: task.execute(context))
+        if expected == -1:
+            is_right = found == "timeout" and not started
+        elif started:
+            until_ms = found.trigger.serialize()[1]["until_ms"]
+            is_right = started == [until_ms] and until_ms == (None if expected is None else
+                int((now + timedelta(hours=expected)).timestamp() * 1000))
+        elif expected is None:
+            is_right = found.timeout is None
+        else:
+            is_right = timedelta() < timedelta(hours=expected) - found.timeout < timedelta(minutes=1)
+        if not is_right:
+            wrong.append([of_task, of_run, type(task).__name__, str(found)])
+tell(wrong)
+
+# A driver whose time is up is not replaced: the task fails with Airflow's time-out, and is retried.
+step = releases.ReleaseOperator(task_id="t", app="clicks", step="gate", apart=True, execution_timeout=timedelta(hours=1))
+begun = datetime.now(UTC) - timedelta(hours=2)
+context = {"task_state_store": Kept(driver={"driver": "d", "since_ms": 0}), "run_id": "m", "task": step,
+           "ti": SimpleNamespace(start_date=begun)}
+started.clear()
+note = json.dumps({"state": "ended", "at_ms": 0})
+tell([outcome(lambda: step.driven(context, {"status": "ok", "said": "", "found": note})), started])
+
+# The trigger asks a driver to end in time, which an earlier release may have started without a limit.
+triggers.end = lambda project, driver: told_to_end.append(driver)
+triggers.look_at = lambda project, driver, since_ms: Look("running", False)
+for until_ms in None, now_ms() + 10**6, now_ms() - 1:
+    triggers.DriverTrigger({"driver": str(until_ms), "since_ms": 0}, until_ms=until_ms)._look()
+tell(len(told_to_end))
+
+# A driver interrupts its work in time, whether brokers answer or not, and is killed if users' code swallows that.
+class Gone:
+    def put(self, notes):
+        raise BrokerError("gone")
+
+class There(dict):
+    put = dict.update
+    def read(self):
+        return self
+
+drivers._HEARTBEAT_SECONDS = 0.2
+killed = []
+drivers.os._exit = killed.append
+for topic, until_ms in (Gone(), now_ms() + 700), (There(), now_ms() + 700), (There({"d/end": b""}), None):
+    order, ended = drivers.Order("d", "", None, until_ms=until_ms), threading.Event()
+    watch = threading.Thread(target=drivers._watch, args=(topic, order, ended, LoggedProgress(drivers.log)), daemon=True)
+    try:
+        watch.start()
+        time.sleep(30)
+        tell("never interrupted")
+    except KeyboardInterrupt:
+        tell(until_ms is None or now_ms() >= until_ms)
+    drivers._ENDING_MS = 0
+    while not killed:
+        time.sleep(0.05)
+    ended.set()
+    watch.join()
+    killed.clear()
+    drivers._ENDING_MS = 60_000
+"""
+
 TRIES = """
 import json, random
 from types import SimpleNamespace
@@ -228,7 +347,7 @@ class Kept(dict):
     set = dict.__setitem__
     delete = dict.pop
 
-submission.start = lambda location, driver, request: None
+submission.start = lambda location, driver, request, until_ms: None
 outlet = transferred_by("import", "clicks")
 
 def tries_of(chance):
@@ -333,3 +452,11 @@ def test_work_is_submitted_once_and_its_outcome_is_that_of_the_task(tmp_path: Pa
 def test_each_finished_batch_of_an_import_is_in_one_event_whatever_tries_fail(tmp_path: Path) -> None:
     (batches,) = printed_by(TRIES, tmp_path)
     assert sum(batches) > len(batches)
+
+
+def test_waits_and_drivers_end_when_the_time_of_their_task_or_run_is_up(tmp_path: Path) -> None:
+    wrong, late, told, *interrupted = printed_by(LIMITS, tmp_path)
+    assert wrong == []
+    assert late == ["timeout", []]
+    assert told == 1
+    assert interrupted == [True, True, True]

@@ -58,6 +58,14 @@ def test_a_missing_sink_topic_is_named(broker: Broker, unique: str, tmp_path: Pa
         Worker(application(broker, unique, tmp_path, copy(unique))).run()
 
 
+def test_a_missing_topic_hides_no_other(broker: Broker, unique: str, tmp_path: Path) -> None:
+    nothing = application(broker, unique, tmp_path, copy(unique), errors_dead_letter_queue_topic_name=f"{unique}.dead")
+    with pytest.raises(
+        TopicError, match=f"Source.*{unique}.in. .*writes to.*{unique}.out. .*failures in.*{unique}.dead"
+    ):
+        Worker(nothing).run()
+
+
 @pytest.mark.parametrize(
     ("to", "said"),
     [

@@ -130,7 +130,7 @@ def test_new_producers_do_not_wait_for_a_timer_of_the_library(broker: Broker, un
             write(number)
         return time.monotonic() - began
 
-    def by_the_library(number: int) -> None:
+    def by_the_library(_number: int) -> None:
         producer = Producer({**broker.kafka, "enable.idempotence": True})
         producer.produce(tp.topic, b"v", partition=0)
         assert producer.flush(DEADLINE_S) == 0
@@ -141,7 +141,7 @@ def test_new_producers_do_not_wait_for_a_timer_of_the_library(broker: Broker, un
         send(producer, tp, "v")
         producer.commit({}, "")
 
-    def without_transactions(number: int) -> None:
+    def without_transactions(_number: int) -> None:
         producer = IdempotentProducer(broker.kafka)
         producer.send(tp.topic, b"k", b"v", 1, (), 0)
         producer.flush()

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from riverrun.cli.main import app
 from riverrun.config import ProjectConfig
 from riverrun.config.archives import ArchiveConfig
-from riverrun.errors import ConfigError
+from riverrun.errors import ArchiveError, ConfigError
 
 PATH = Path("/project/streams.toml")
 TABLE = {"topics": ["orders", "customers"], "url": "kept"}
@@ -86,3 +88,35 @@ def test_a_mistake_stops_only_what_asks_for_the_archive() -> None:
         project.archive("goood")
     with pytest.raises(ConfigError, match="the name of archive 'a b' has characters other than"):
         project.archive("a b")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("archive", "list"),
+        ("archive", "verify", "orders"),
+        ("archive", "compact", "orders"),
+        ("archive", "drop", "orders", "--yes"),
+        ("archive", "write", "orders"),
+        ("archive", "write", "shop"),
+    ],
+)
+@pytest.mark.parametrize("wrong", ['schedule = "every day"', 'engine = "flink"', "skip_lost = 1", "shelf = 1"])
+def test_a_command_reports_the_mistake_of_an_archive(command: tuple[str, ...], wrong: str, tmp_path: Path) -> None:
+    key = wrong.partition(" ")[0]
+    text = (
+        f'[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n[archives.shop]\ntopics = ["orders"]\nurl = "kept"\n{wrong}\n'
+    )
+    (tmp_path / "streams.toml").write_text(text)
+    found = CliRunner().invoke(app, ["--config", str(tmp_path / "streams.toml"), *command])
+    assert isinstance(found.exception, ConfigError)
+    assert f"archives.shop.{key}" in str(found.exception)
+
+
+@pytest.mark.parametrize("url", ["", " "])
+@pytest.mark.parametrize("command", [("list",), ("verify", "orders"), ("write", "orders"), ("compact", "orders")])
+def test_an_archive_without_a_place_is_refused(command: tuple[str, ...], url: str, tmp_path: Path) -> None:
+    (tmp_path / "streams.toml").write_text('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
+    found = CliRunner().invoke(app, ["--config", str(tmp_path / "streams.toml"), "archive", *command, "--url", url])
+    assert isinstance(found.exception, ArchiveError)
+    assert "its URL is empty" in str(found.exception)

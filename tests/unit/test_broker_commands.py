@@ -11,6 +11,8 @@ import pytest
 
 from riverrun.cli.broker import local_port
 from riverrun.config import ProjectConfig
+from riverrun.kafka.embedded import broker
+from riverrun.kafka.embedded.broker import EmbeddedBroker, cpu_seconds
 
 PROJECT = '[kafka]\n"bootstrap.servers" = "{}"\n'
 
@@ -35,3 +37,21 @@ def test_brokers_elsewhere_are_not_the_embedded_one(servers: str, tmp_path: Path
     assert done.returncode == 1
     assert f"the project's brokers are at {servers}" in done.stderr
     assert "Broker is not running" in status(tmp_path, "--port", "29095").stdout
+
+
+@pytest.mark.parametrize(("computed", "waits"), [([0.0], 1), ([20.0, 40.0, 41.0], 3), ([11.0, 11.0], 2), ([9.0], 1)])
+def test_a_broker_is_awaited_as_long_as_it_recovers(
+    computed: list[float], waits: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps: list[str] = []
+    times = iter(computed)
+    monkeypatch.setattr(broker, "_START_SECONDS", 0.2)
+    monkeypatch.setattr(broker, "cpu_seconds", lambda _pid: next(times))
+    EmbeddedBroker(tmp_path, tmp_path, port=1)._wait_for_answer(lambda: False, steps.append)
+    assert len(steps) == waits - 1
+    assert list(times) == []
+
+
+def test_the_time_that_a_process_has_computed_is_known() -> None:
+    assert cpu_seconds(os.getpid()) > 0
+    assert cpu_seconds(2**30) == 0

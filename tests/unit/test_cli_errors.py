@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -62,6 +63,23 @@ def test_a_full_disk_is_said_and_ends_with_an_error(
     assert "There is no space left on the disk" in output
     assert "Hint:" in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(("end", "prepares"), [(0, True), (1, False), (130, False), (KeyboardInterrupt, False)])
+def test_only_a_command_that_ends_well_prepares_spark(
+    end: int | type[BaseException], prepares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[Any] = []
+    monkeypatch.setattr(atexit, "unregister", forgotten.append)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def command() -> None:
+        raise SystemExit(end) if isinstance(end, int) else end
+
+    monkeypatch.setattr(cli, "app", command)
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert bool(forgotten) is not prepares
 
 
 def test_with_json_logs_the_last_word_is_json_as_well(riverrun: Riverrun, tmp_path: Path) -> None:

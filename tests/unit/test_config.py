@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ import pytest
 from riverrun import StreamsBuilder
 from riverrun.config import Optimization, ProjectConfig, TopologyConfig, call_attribute, load_attribute
 from riverrun.config.address import ServerAddress
-from riverrun.config.checks import wrong_in_schedule
+from riverrun.config.checks import choices, nearest, wrong_in_schedule
 from riverrun.config.code import look_beside
 from riverrun.config.parsing import UNSAFE
+from riverrun.config.streams import PREFIXES, StreamsConfig, dotted
 from riverrun.errors import ConfigError, StreamsError, TopologyError
 
 GOOD = """
@@ -739,3 +742,61 @@ def test_a_number_of_any_length_is_refused(tmp_path: Path, place: str, number: s
     with pytest.raises(ConfigError, match="more digits than are read") as raised:
         ProjectConfig.load(tmp_path / "streams.toml", {})
     assert len(str(raised.value)) < 1000
+
+
+SETTINGS = {
+    "application.server": "127.0.0.1:8080",
+    "server.token": "a-long-random-token-of-operators",
+    "server.read.token": "a-long-random-token-of-readers",
+    "topic.segment.ms": "7",
+}
+NEEDS_A_CERTIFICATE = {"server.ssl.key.location", "server.ssl.key.password"}
+
+
+@pytest.mark.parametrize("field", fields(StreamsConfig), ids=lambda field: field.name)
+def test_each_setting_can_be_set_in_the_file(tmp_path: Path, field: Field[Any]) -> None:
+    key = dotted(field.name)
+    if f"{key}." in PREFIXES:
+        key = f"{key}.{'segment.ms' if key == 'topic' else 'fetch.max.bytes'}"
+    default = ["abc"] if field.default == () else field.default
+    value = SETTINGS.get(key, "/abc" if default in {MISSING, "", None} else default) if default != ["abc"] else default
+    also = '"server.ssl.certificate.location" = "/tls/certificate.pem"\n' if key in NEEDS_A_CERTIFICATE else ""
+    if key.endswith(("topic", "topic.name")):
+        value = "letters"
+    text = f'[apps.delays]\ntopology = "m:f"\n[apps.delays.config]\n{also}"{key}" = {json.dumps(value)}\n'
+    streams = load(tmp_path, f'[kafka]\n"bootstrap.servers" = "b:1"\n{text}').app("delays").streams
+    found = getattr(streams, field.name)
+    assert (list(found.values()) if isinstance(found, dict) else found) in (value, [value], ("abc",))
+
+
+@pytest.mark.parametrize("key", ["history.topic", "errors.dead.letter.queue.topic.name"])
+@pytest.mark.parametrize("name", ["a b", "..", "ö", "a/b", "x" * 250])
+def test_a_topic_of_a_setting_has_a_legal_name(tmp_path: Path, key: str, name: str) -> None:
+    text = f'[kafka]\n"bootstrap.servers" = "b:1"\n[apps.a]\ntopology = "m:f"\n[apps.a.config]\n"{key}" = "{name}"\n'
+    with pytest.raises(ConfigError, match=f"{key} is .* not the name of a topic"):
+        load(tmp_path, text).app("a")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        '[archives.a]\ntopics = ["t"]\nurl = "${EMPTY}"',
+        '[exports.a]\ntopic = "t"\nformat = "parquet"\ntarget = "${EMPTY}"',
+        '[imports.a]\ntopic = "t"\nformat = "csv"\nsource = "${EMPTY}"',
+    ],
+)
+def test_a_place_whose_variable_is_empty_is_refused(tmp_path: Path, declared: str) -> None:
+    path = tmp_path / "streams.toml"
+    path.write_text(f'[kafka]\n"bootstrap.servers" = "b:1"\n{declared}\n')
+    project = ProjectConfig.load(path, {"EMPTY": ""})
+    declared_all: list[object] = [*project.archives.values(), *project.exports.values(), *project.imports.values()]
+    (found,) = declared_all
+    assert isinstance(found, ConfigError)
+
+
+@pytest.mark.parametrize("word", ["zzz", "formt", ""])
+@pytest.mark.parametrize("known", [["format", "target"], ["format", "format", "target"]])
+def test_hints_list_no_word_twice(word: str, known: list[str]) -> None:
+    for hint in (nearest(word, known), choices(word, known)):
+        words = re.findall(r"[a-z]{5,}", re.sub(r"Did you mean.*", "", hint))
+        assert len(words) == len({*words})

@@ -63,7 +63,7 @@ def test_a_look_up_of_offsets_waits_for_leaders_that_are_not_ready(code: int, is
     refusals = [error, error]
 
     class NotReady:
-        def offsets_for_times(self, request: Any, _seconds: float) -> Any:
+        def offsets_for_times(self, _request: Any, _seconds: float) -> Any:
             if not refusals:
                 return [SimpleNamespace(topic="orders", partition=0, offset=7, error=None)]
             refused = refusals.pop()
@@ -71,7 +71,7 @@ def test_a_look_up_of_offsets_waits_for_leaders_that_are_not_ready(code: int, is
                 raise KafkaException(refused)
             return [SimpleNamespace(topic="orders", partition=0, offset=-1, error=refused)]
 
-        def list_topics(self, timeout: float) -> Any:
+        def list_topics(self, **_options: Any) -> Any:
             return SimpleNamespace(topics=found)
 
         def close(self) -> None:

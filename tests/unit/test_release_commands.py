@@ -302,6 +302,48 @@ def test_a_chain_of_steps_stops_where_a_person_is_asked(shell: Shell) -> None:
     assert "cut: v2 is live, 0 corrections were published" in out
 
 
+@pytest.mark.parametrize("conflicts", range(7))
+@pytest.mark.parametrize("step", ["start", "reprocess", "gate"])
+def test_a_chain_continues_where_another_process_has_moved_the_release(shell: Shell, step: str, conflicts: int) -> None:
+    shell.at(Step.ABORTED, verdict=None)
+    left = conflicts
+    start = Releaser.start
+
+    def moved(releaser: Releaser, name: str, to: Step, **more: Any) -> Release:
+        nonlocal left
+        seen = releaser.status()
+        if name == step and left:
+            left -= 1
+            releaser._registry.write(replace(seen, failed_pause_ms=left))
+        return releaser._registry.write(seen.to(to, **more))
+
+    def started(releaser: Releaser, version: str, **more: Any) -> Release:
+        nonlocal left
+        if step == "start" and left:
+            left -= 1
+            start(releaser, version, **more)
+            message = "The release has changed"
+            raise VersionConflictError(message)
+        return start(releaser, version, **more)
+
+    def reprocess(releaser: Releaser) -> RunSummary:
+        moved(releaser, "reprocess", Step.REPROCESSED)
+        return RunSummary(RunRange({}), 1)
+
+    def gate(releaser: Releaser) -> Release:
+        return moved(releaser, "gate", Step.GATED, verdict=GateVerdict("7f3a", "clicks-0@9", "", {}, {}, (), ()))
+
+    shell.monkeypatch.setattr(Releaser, "is_followed", lambda _releaser: False)
+    shell.monkeypatch.setattr(Releaser, "start", started)
+    shell.monkeypatch.setattr(Releaser, "reprocess", reprocess)
+    shell.monkeypatch.setattr(Releaser, "gate", gate)
+    code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "gate")
+    is_done = conflicts < 5 or step == "start"
+    assert code == (DONE if is_done else REFUSED)
+    assert (shell.releaser().status().step is Step.GATED) == is_done
+    assert ("continuing from there" in out) == bool(conflicts)
+
+
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_runs_of_a_candidate_count_since_it_began_to_compute_what_is_kept(shell: Shell, has_begun: bool) -> None:
     shell.at(Step.ABORTED, verdict=None, computing_since_ms=7)

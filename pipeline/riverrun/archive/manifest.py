@@ -253,6 +253,9 @@ class ArchiveStore:
         require_extra("snapshots")
         import fsspec
 
+        if not url.strip():
+            message = "The archive has no place: its URL is empty"
+            raise ArchiveError(message, hint='Name a path, or a URL such as "s3://company-archive/kafka".')
         self.url = url
         try:
             self.files, self._root = fsspec.url_to_fs(url)

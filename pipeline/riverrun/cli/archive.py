@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from riverrun.cli.project import FAILED, Master, settings_of
+from riverrun.cli.output import echo
+from riverrun.cli.project import FAILED, Master, confirm, settings_of
 from riverrun.cli.signals import follow_until_stopped
 from riverrun.config.archives import ENGINES
 from riverrun.errors import ConfigError
@@ -96,7 +97,7 @@ def _chosen(project: Riverrun, names: list[str], url: str | None) -> tuple[list[
 def _show_added(found: list[Archived]) -> None:
     for done in found:
         added = f"{counted(done.records, 'record')} added, {done.size / _MEBIBYTE:.1f} MiB"
-        typer.echo(f"{done.manifest.topic}: {added if done.offsets else 'nothing is new'}")
+        echo(f"{done.manifest.topic}: {added if done.offsets else 'nothing is new'}")
 
 
 @app.command("list")
@@ -111,15 +112,15 @@ def list_topics(
     found = archives.topics()
     if as_json:
         for manifest in found:
-            typer.echo(manifest.encode().decode())
+            echo(manifest.encode().decode())
         return
     for manifest in found:
         for line in _lines(manifest):
-            typer.echo(line)
+            echo(line)
     if not found:
-        typer.echo("nothing is archived")
+        echo("nothing is archived")
     for topic in archives.unlisted():
-        typer.echo(f"{topic}: has files that no manifest lists (riverrun archive verify {topic})")
+        echo(f"{topic}: has files that no manifest lists (riverrun archive verify {topic})")
 
 
 @app.command()
@@ -137,12 +138,12 @@ def verify(context: typer.Context, topics: Topics, url: Url = None) -> None:
             files += 1
 
         for damage in archives.verify(topic, note):
-            typer.echo(f"{topic}: {damage.reason}")
+            echo(f"{topic}: {damage.reason}")
             count += 1
-        typer.echo(f"{topic}: {counted(files, 'file')} verified, {count} damaged")
+        echo(f"{topic}: {counted(files, 'file')} verified, {count} damaged")
         for left in archives.leftovers(topic):
             size = left.size / _MEBIBYTE
-            typer.echo(f"{topic}: no manifest lists {left.name} of {_time(left.modified_ms)}, {size:.1f} MiB")
+            echo(f"{topic}: no manifest lists {left.name} of {_time(left.modified_ms)}, {size:.1f} MiB")
         is_damaged = is_damaged or count > 0
     if is_damaged:
         raise typer.Exit(FAILED)
@@ -174,7 +175,7 @@ def compact(
         after = archives.compact_by_key(topic) if by_key else archives.compact(topic, below * _MEBIBYTE)
         gone = sum(file.records for file in before.files) - sum(file.records for file in after.files)
         dropped = f", {counted(gone, 'superseded record')} dropped" if by_key else ""
-        typer.echo(f"{topic}: {counted(len(before.files), 'file')} became {len(after.files)}{dropped}")
+        echo(f"{topic}: {counted(len(before.files), 'file')} became {len(after.files)}{dropped}")
 
 
 @app.command()
@@ -209,19 +210,15 @@ def drop(
             raise ConfigError(message, hint="Use one command for each.")
         left = archives.drop_leftovers(topic)
         size = sum(each.size for each in left) / _MEBIBYTE
-        typer.echo(f"{topic}: {counted(len(left), 'leftover file')} dropped, {size:.1f} MiB")
+        echo(f"{topic}: {counted(len(left), 'leftover file')} dropped, {size:.1f} MiB")
         return
     manifest = archives.topic(topic)
     before_ms = None if before is None else time_ms(before)
     what = "everything" if before is None else f"what is earlier than {before}"
-    if not yes:
-        typer.confirm(
-            f"Drop {what} of {topic} ({counted(len(manifest.files), 'file')}) from {archives.url}?", abort=True
-        )
+    files = counted(len(manifest.files), "file")
+    confirm(f"Drop {what} of {topic} ({files}) from {archives.url}?", yes=yes)
     gone = archives.drop(topic, before_ms)
-    typer.echo(
-        f"{topic}: {counted(len(gone), 'file')} dropped, {counted(sum(file.records for file in gone), 'record')}"
-    )
+    echo(f"{topic}: {counted(len(gone), 'file')} dropped, {counted(sum(file.records for file in gone), 'record')}")
 
 
 def _archives(context: typer.Context, url: str | None, master: str | None = None) -> Archives:
@@ -236,6 +233,10 @@ def url_of(project: Riverrun, url: str | None) -> str:
     """Return the URL of the archive: the given one, or the only one of the project."""
     if url is not None:
         return url
+    # A declaration with an error may be the one that is meant.
+    for each in project.config.archives.values():
+        if isinstance(each, ConfigError):
+            raise each
     declared = {each.url for each in project.config.archives.values() if not isinstance(each, ConfigError)}
     known = sorted({*declared, *(app.streams.archive_url for app in project.config.apps.values())} - {""})
     if len(known) != 1:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from riverrun.cli.output import echo
 from riverrun.cli.project import App, Master, confirm, settings_of
 from riverrun.cli.release import AsJson, CommandOutcome, report
 
@@ -63,7 +64,7 @@ def backfill(
         return CommandOutcome(str(found), _document(found))
 
     def filled() -> CommandOutcome:
-        done = wanted.run(lambda found: typer.echo(str(found), err=as_json) if yes else None)
+        done = wanted.run(lambda found: echo(str(found), err=as_json) if yes else None)
         return CommandOutcome(str(done), {**_document(done.plan), **_done(done)})
 
     if plan:
@@ -72,7 +73,7 @@ def backfill(
     # The plan is shown before the question. With --yes, `filled` shows it as it begins.
     if not yes:
         found = wanted.plan()
-        typer.echo(str(found), err=as_json)
+        echo(str(found), err=as_json)
         confirm(f"Backfill {found.interval}?", yes=found.is_empty)
     report(filled, as_json=as_json)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from riverrun.cli.output import echo
 from riverrun.cli.project import NOT_RUNNING, settings_of
 from riverrun.errors import ConfigError
 from riverrun.records import whole_number
@@ -40,15 +41,15 @@ def start(
     broker = _broker(context, port)
     if reset:
         broker.reset()
-    status = broker.start(lambda step: typer.echo(step, err=True))
-    typer.echo(f"Broker runs at {status.bootstrap_servers} (process {status.pid})")
+    status = broker.start(lambda step: echo(step, err=True))
+    echo(f"Broker runs at {status.bootstrap_servers} (process {status.pid})")
 
 
 @app.command()
 def stop(context: typer.Context, port: Port = None) -> None:
     """Stop the broker if it runs."""
     _broker(context, port).stop()
-    typer.echo("Broker is stopped")
+    echo("Broker is stopped")
 
 
 @app.command()
@@ -56,9 +57,9 @@ def status(context: typer.Context, port: Port = None) -> None:
     """Say whether the broker runs. The exit code is 3 if it does not."""
     found = _broker(context, port).status()
     if not found.is_running:
-        typer.echo("Broker is not running")
+        echo("Broker is not running")
         raise typer.Exit(NOT_RUNNING)
-    typer.echo(f"Broker runs at {found.bootstrap_servers} (process {found.pid})")
+    echo(f"Broker runs at {found.bootstrap_servers} (process {found.pid})")
 
 
 @app.command()
@@ -68,7 +69,7 @@ def logs(
     lines: Annotated[int, typer.Option("-n", min=1, max=1_000_000, help="Number of lines.")] = 50,
 ) -> None:
     """Show the end of the broker's log."""
-    typer.echo(_broker(context, port).log_tail(lines))
+    echo(_broker(context, port).log_tail(lines))
 
 
 def local_port(project: ProjectConfig) -> int:
@@ -108,6 +109,6 @@ def prepare_spark(context: typer.Context) -> None:
         return spark_session("local[1]", {"spark.driver.extraJavaOptions": java_options}, output=quiet_java)
 
     if not archive_classes(started, archive):
-        typer.echo(f"The archive already exists: {archive}")
+        echo(f"The archive already exists: {archive}")
         return
-    typer.echo(f"The archive was written, {archive.stat().st_size / _MEBIBYTE:.0f} MiB: {archive}")
+    echo(f"The archive was written, {archive.stat().st_size / _MEBIBYTE:.0f} MiB: {archive}")

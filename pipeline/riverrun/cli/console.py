@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from riverrun.cli.output import echo
 from riverrun.cli.project import settings_of
 
 
@@ -27,5 +28,5 @@ def console(
     settings = settings_of(context)
     token = checked_token(TOKEN, settings.environ.get(TOKEN, ""))
     with suppress(KeyboardInterrupt), serve(settings.project(), server, token) as address:
-        typer.echo(f"Answers at {address}")
+        echo(f"Answers at {address}")
         threading.Event().wait()

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from riverrun.cli.broker import local_port
+from riverrun.cli.output import echo
 from riverrun.cli.project import FAILED, settings_of
 from riverrun.extras import require_extra
 
@@ -54,7 +55,7 @@ def demo(
     if context.invoked_subcommand is not None:
         return
     if not quick:
-        typer.echo(context.get_help())
+        echo(context.get_help())
         raise typer.Exit
     from riverrun.demo.first_act import FirstAct
 
@@ -147,7 +148,7 @@ def load(context: typer.Context, days: Days = None) -> None:
 
     def tell(topic: str, records: int, of: int) -> None:
         if records == of:
-            typer.echo(f"{topic}: {of} records")
+            echo(f"{topic}: {of} records")
 
     load_data(project.cluster.admin, project.config.app("delays"), tell, days=days)
 
@@ -173,8 +174,8 @@ def check(
 
     found = published(settings_of(context).project().cluster.admin)
     comparison = compare(found, expected(cancelled_count_as_on_time=version == "v1", days=days))
-    typer.echo(f"{comparison.compared} keys compared: {'all equal' if comparison.is_equal else 'they differ'}")
+    echo(f"{comparison.compared} keys compared: {'all equal' if comparison.is_equal else 'they differ'}")
     for key, hour_ms in comparison.differing:
-        typer.echo(f"  differs: {key} at {hour_ms}")
+        echo(f"  differs: {key} at {hour_ms}")
     if not comparison.is_equal:
         raise typer.Exit(FAILED)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from riverrun.cli.output import echo
 from riverrun.cli.project import App, Version, settings_of, tell_of_staging, told
 from riverrun.cli.signals import Ending, stop_then_end
 from riverrun.cli.worker import run_sampled, show_restore, show_state
@@ -105,7 +106,7 @@ class DevSession:
                     raise
                 _show_line(error)
             if not self._news.is_set():
-                typer.echo(f"Waiting for a change in {self._directory}")
+                echo(f"Waiting for a change in {self._directory}")
                 self._news.wait()
 
     def _try_once(self) -> None:
@@ -118,7 +119,7 @@ class DevSession:
         if not self._may_be_stopped_by(running.stop):
             return
         summary = run_sampled(running)
-        typer.echo(f"{counted(summary.processed, 'record')} processed in {counted(summary.commits, 'commit')}")
+        echo(f"{counted(summary.processed, 'record')} processed in {counted(summary.commits, 'commit')}")
 
     def _passes(self, tests: Path) -> bool:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
@@ -131,9 +132,9 @@ class DevSession:
         if self._news.is_set():
             return False
         if code == _NO_TESTS:
-            typer.echo(f"There are no tests in {tests}")
+            echo(f"There are no tests in {tests}")
         elif code:
-            typer.echo("Tests fail: this code does not run")
+            echo("Tests fail: this code does not run")
         return code in {0, _NO_TESTS}
 
     def _may_be_stopped_by(self, stop: Callable[[], None]) -> bool:
@@ -158,7 +159,7 @@ class DevSession:
                 found = later
             changed = sorted(str(path.relative_to(self._directory)) for path in differing(self._seen, found))
             self._seen = found
-            typer.echo(f"Changed: {', '.join(changed)}")
+            echo(f"Changed: {', '.join(changed)}")
             self._interrupt()
 
     def _look(self) -> Seen:
@@ -223,7 +224,7 @@ def _show_line(error: Exception) -> None:
     # Errors of loading name theirs in their hints.
     line = users_line(error.__cause__) if isinstance(error, RecordError) and error.__cause__ is not None else None
     if line is not None:
-        typer.echo(line, err=True)
+        echo(line, err=True)
 
 
 def _nothing() -> None:

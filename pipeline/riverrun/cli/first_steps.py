@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from riverrun.cli.output import echo
 from riverrun.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def init(
     except OSError as error:
         message = f"{target} cannot be written: {error.strerror}"
         raise ConfigError(message) from error
-    typer.echo(_NEXT.format(name=name, directory=target))
+    echo(_NEXT.format(name=name, directory=target))
 
 
 def _is_taken(module: str) -> bool:

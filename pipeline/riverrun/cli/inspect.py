@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from riverrun.cli.output import echo
 from riverrun.cli.project import GATE_FAILED, App, Master, Version, settings_of
 from riverrun.records import counted
 
@@ -55,12 +56,12 @@ def describe(
 
     application = settings_of(context).project().app(app, version=version).loaded()
     if form is not Format.TEXT:
-        typer.echo(described(application, form.value), nl=False)
+        echo(described(application, form.value), nl=False)
         return
-    typer.echo(application.topology.describe().rstrip())
-    typer.echo(f"Fingerprint: {application.topology.fingerprint()}")
+    echo(application.topology.describe().rstrip())
+    echo(f"Fingerprint: {application.topology.fingerprint()}")
     if code:
-        typer.echo(f"\n{generated_code(application)}".rstrip())
+        echo(f"\n{generated_code(application)}".rstrip())
 
 
 def check(
@@ -88,13 +89,13 @@ def check(
     if as_json:
         document = {"id": found.id, "app": app, "at": str(found.at), "outcomes": dict(verdict.outcomes)}
         document |= {"critical": verdict.critical, "warnings": verdict.warnings, "pages": dict(verdict.pages)}
-        typer.echo(msgspec.json.encode(document))
+        echo(msgspec.json.encode(document))
     else:
-        typer.echo(f"check {found.id}: {app} is judged up to {found.at}")
+        echo(f"check {found.id}: {app} is judged up to {found.at}")
         for name, outcome in verdict.outcomes.items():
-            typer.echo(f"  {name}: {outcome}")
+            echo(f"  {name}: {outcome}")
         for page in verdict.pages.values() if found.docs is not None else ():
-            typer.echo(f"  page: {found.docs}/{page}")
+            echo(f"  page: {found.docs}/{page}")
     if verdict.critical:
         raise typer.Exit(GATE_FAILED)
 
@@ -113,11 +114,11 @@ def checks(
     import msgspec
 
     for each in settings_of(context).project().app(app).checks.history(limit):
-        typer.echo(msgspec.json.encode(each) if as_json else _line(each))
+        echo(msgspec.json.encode(each) if as_json else _line(each))
         for name, found in each.statistics.items() if statistics and not as_json else ():
-            typer.echo(f"  {name}: {counted(found.rows, 'row')}")
+            echo(f"  {name}: {counted(found.rows, 'row')}")
             for column, values in found.columns.items():
-                typer.echo(f"    {column}: {values}")
+                echo(f"    {column}: {values}")
 
 
 def _line(each: CheckRecord) -> str:
@@ -160,8 +161,8 @@ def suggest(
     drafted = checks.suggest(output, sample=sample)
     drafted.save(path)
     expectations = drafted.document["expectations"]
-    typer.echo(f"{path}: {counted(len(expectations), 'expectation')} of {counted(drafted.rows, 'row')} of {output}")
+    echo(f"{path}: {counted(len(expectations), 'expectation')} of {counted(drafted.rows, 'row')} of {output}")
     for each in expectations:
         settings = {name: value for name, value in each["kwargs"].items() if name != "column"}
         about = each["kwargs"].get("column", "")
-        typer.echo(f"  {about} {each['type']} {settings or ''}".replace("  ", " ").rstrip())
+        echo(f"  {about} {each['type']} {settings or ''}".replace("  ", " ").rstrip())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from riverrun.cli.gathering import gathering
+from riverrun.cli.output import echo
 from riverrun.cli.project import App, settings_of
 from riverrun.errors import ConfigError
 from riverrun.records import counted
@@ -73,9 +74,9 @@ def list_letters(
     count = 0
     for letter in itertools.islice(_letters(context, name, wanted.topic).list(chosen), limit):
         count += 1
-        typer.echo(_json(letter) if as_json else _line(letter))
+        echo(_json(letter) if as_json else _line(letter))
     if not as_json:
-        typer.echo(counted(count, "letter"))
+        echo(counted(count, "letter"))
 
 
 @app.command()
@@ -92,16 +93,16 @@ def show(
 
     (letter,) = _found(context, name, topic, _Wanted().filter([place], decided=True))
     if as_json:
-        typer.echo(_json(letter))
+        echo(_json(letter))
         return
     key, value = decoded_record(settings_of(context).project().app(name).topology(), letter)
-    typer.echo(_line(letter))
-    typer.echo(f"key: {key}")
-    typer.echo(f"value: {value}")
+    echo(_line(letter))
+    echo(f"key: {key}")
+    echo(f"value: {value}")
     for header, data in letter.headers:
-        typer.echo(f"header {header}: {text_of(data)}")
+        echo(f"header {header}: {text_of(data)}")
     if letter.trace:
-        typer.echo(letter.trace.rstrip())
+        echo(letter.trace.rstrip())
 
 
 @app.command()
@@ -129,7 +130,7 @@ def replay(
         _show_all(letters, "would be replayed")
         return
     count = _letters(context, name, wanted.topic).replay(letters, mended)
-    typer.echo(f"{counted(count, 'letter')} replayed")
+    echo(f"{counted(count, 'letter')} replayed")
 
 
 @app.command()
@@ -149,7 +150,7 @@ def discard(
         _show_all(letters, "would be discarded")
         return
     count = _letters(context, name, wanted.topic).discard(letters)
-    typer.echo(f"{counted(count, 'letter')} discarded")
+    echo(f"{counted(count, 'letter')} discarded")
 
 
 def _letters(context: typer.Context, name: str, topic: str | None) -> DeadLetters:
@@ -190,8 +191,8 @@ def _mended(value: str | None, file: Path | None) -> bytes | None:
 
 def _show_all(letters: list[DeadLetter], outcome: str) -> None:
     for letter in letters:
-        typer.echo(_line(letter))
-    typer.echo(f"{counted(len(letters), 'letter')} {outcome}")
+        echo(_line(letter))
+    echo(f"{counted(len(letters), 'letter')} {outcome}")
 
 
 def _line(letter: DeadLetter) -> str:

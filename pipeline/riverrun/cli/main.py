@@ -29,7 +29,8 @@ from riverrun.cli import (
     trial,
     worker,
 )
-from riverrun.cli.project import INTERRUPTED, Settings, told
+from riverrun.cli.output import echo
+from riverrun.cli.project import INTERRUPTED, Settings, prepare_nothing, told
 from riverrun.cli.signals import interrupt_on_sigterm
 from riverrun.config.addons import BUILT_IN, AddOn, others, part_of
 from riverrun.config.secrets import TOKEN
@@ -117,7 +118,7 @@ for _name, _add_on in BUILT_IN.items():
 
 def _show_version(is_wanted: bool) -> None:  # noqa: FBT001 - a callback
     if is_wanted:
-        typer.echo(f"riverrun {riverrun.__version__}")
+        echo(f"riverrun {riverrun.__version__}")
         raise typer.Exit
 
 
@@ -166,6 +167,15 @@ def main() -> None:
     """Run `riverrun`, and show errors that users can act on without a traceback."""
     # `Settings.project` puts the directory of streams.toml before it.
     sys.path.insert(0, str(Path.cwd()))
+    try:
+        _run()
+    except BaseException as end:
+        if not isinstance(end, SystemExit) or end.code:
+            prepare_nothing()
+        raise
+
+
+def _run() -> None:
     try:
         app()
     except KeyboardInterrupt:

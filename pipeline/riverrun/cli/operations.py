@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from riverrun.cli.project import App, Version, confirm, settings_of
+from riverrun.cli.output import echo
+from riverrun.cli.project import App, Version, confirm, require_answer, settings_of
 from riverrun.config.streams import MOST_THREADS
 from riverrun.errors import RangeError
 from riverrun.records import TopicPartition, counted, whole_number
@@ -25,15 +26,15 @@ state_app = typer.Typer(
 def status(context: typer.Context, app: App, version: Version = None, server: Server = None) -> None:
     """Show an application's instances. An instance that answers also shows its own tasks and the places of all others."""
     found = settings_of(context).project().app(app, version=version).status(server)
-    typer.echo(f"{found.application_id}: group {found.group}, {counted(len(found.members), 'instance')}")
+    echo(f"{found.application_id}: group {found.group}, {counted(len(found.members), 'instance')}")
     for member in found.members:
-        typer.echo(f"  {member}")
+        echo(f"  {member}")
     if found.instance is not None:
         _show_instance(found.instance)
     elif found.members:
-        typer.echo("For its tasks, ask an instance: --server host:port")
+        echo("For its tasks, ask an instance: --server host:port")
     for warning in found.warnings:
-        typer.echo(f"Warning: {warning}", err=True)
+        echo(f"Warning: {warning}", err=True)
 
 
 def lag(context: typer.Context, app: App, version: Version = None) -> None:
@@ -54,10 +55,10 @@ def lag(context: typer.Context, app: App, version: Version = None) -> None:
         table.add_row(str(each.tp), committed, str(each.end), each.text)
     Console(emoji=False).print(table)
     internal = sum(each.lag for each in found if each.is_internal)
-    typer.echo(f"{sum(each.lag for each in found) - internal} offsets behind; {internal} in repartition topics")
+    echo(f"{sum(each.lag for each in found) - internal} offsets behind; {internal} in repartition topics")
     for warning in (beyond_warning(found), chosen.expiry_warning()):
         if warning is not None:
-            typer.echo(f"Warning: {warning}", err=True)
+            echo(f"Warning: {warning}", err=True)
 
 
 def reset(
@@ -79,21 +80,24 @@ def reset(
     """Let an application start over: delete its internal topics and local state, and set where it reads next."""
     chosen = settings_of(context).project().app(app, version=version)
     plan = chosen.state.plan_reset(start)
+    question = f"Delete all that {plan.application_id} has computed?"
+    # Whatever refuses comes first: what is shown below is done.
+    if not dry_run:
+        plan.require_nobody()
+        require_answer(question, yes=yes)
     for topic in plan.topics:
-        typer.echo(f"delete topic {topic}")
+        echo(f"delete topic {topic}")
     for directory in plan.directories:
-        typer.echo(f"delete local state {directory}")
-    typer.echo(f"set offsets {plan.offsets}")
+        echo(f"delete local state {directory}")
+    echo(f"set offsets {plan.offsets}")
     if dry_run:
         if plan.members:
-            typer.echo(f"The reset is refused while the group has members: {', '.join(plan.members)}")
-        typer.echo("Nothing was done")
+            echo(f"The reset is refused while the group has members: {', '.join(plan.members)}")
+        echo("Nothing was done")
         return
-    # With members the reset is refused anyway, so nobody is asked.
-    if not plan.members:
-        confirm(f"Delete all that {plan.application_id} has computed?", yes=yes)
+    confirm(question, yes=yes)
     chosen.state.reset(plan)
-    typer.echo(f"{plan.application_id} starts over")
+    echo(f"{plan.application_id} starts over")
 
 
 def resume(
@@ -109,7 +113,7 @@ def resume(
     """
     chosen = settings_of(context).project().app(app, version=version)
     chosen.state.resume(start)
-    typer.echo(f"{chosen.application_id} continues at {start}")
+    echo(f"{chosen.application_id} continues at {start}")
 
 
 def clean_up(
@@ -126,10 +130,10 @@ def clean_up(
     if found:
         confirm(f"Delete {', '.join(map(str, found))}?", yes=yes)
     for directory in chosen.state.clean_up(state_dir):
-        typer.echo(f"Deleted local state {directory}")
+        echo(f"Deleted local state {directory}")
     if not found:
         where = state_dir or chosen.project.state_directory(chosen.config)
-        typer.echo(f"There is no local state of {chosen.application_id} in {where.resolve()}")
+        echo(f"There is no local state of {chosen.application_id} in {where.resolve()}")
 
 
 def scale(
@@ -142,7 +146,7 @@ def scale(
     chosen = settings_of(context).project().app(app)
     answer = chosen.scale(threads, server)
     address = server or chosen.config.streams.application_server
-    typer.echo(f"{address} runs {counted(answer['threads'], 'stream thread')}")
+    echo(f"{address} runs {counted(answer['threads'], 'stream thread')}")
 
 
 def _time(time_ms: int) -> str:
@@ -161,25 +165,25 @@ def _waited_for(waiting: Any) -> str:
 
 
 def _show_instance(status: Any) -> None:
-    typer.echo(f"{status['server']} is {status['state']}{', paused' if status['paused'] else ''}:")
+    echo(f"{status['server']} is {status['state']}{', paused' if status['paused'] else ''}:")
     done = f"{counted(status['processed'], 'record')} in {counted(status['commits'], 'commit')}"
-    typer.echo(f"  {counted(status['threads'], 'stream thread')}, {done}")
-    typer.echo(f"  active: {' '.join(status['active']) or 'none'}")
+    echo(f"  {counted(status['threads'], 'stream thread')}, {done}")
+    echo(f"  active: {' '.join(status['active']) or 'none'}")
     for task, missing in status["restoring"].items():
-        typer.echo(f"  restoring: {task}, {'an unknown number of' if missing is None else missing} records missing")
+        echo(f"  restoring: {task}, {'an unknown number of' if missing is None else missing} records missing")
     # Instances of earlier versions report neither this nor warnings.
     for task, waiting in status.get("waiting", {}).items():
-        typer.echo(f"  waiting: {task}, since {_time(waiting['since'])}, for {_waited_for(waiting)}")
+        echo(f"  waiting: {task}, since {_time(waiting['since'])}, for {_waited_for(waiting)}")
     for task, behind in status["standby"].items():
-        typer.echo(f"  standby: {task}, {behind} records behind")
+        echo(f"  standby: {task}, {behind} records behind")
     for task, warnings in status.get("warnings", {}).items():
         for warning in warnings:
-            typer.echo(f"  warning: {task}: {warning}")
+            echo(f"  warning: {task}: {warning}")
     everywhere: dict[str, list[str]] = {}
     for task, server in sorted(status["servers"].items()):
         everywhere.setdefault(server, []).append(task)
     for server, tasks in sorted(everywhere.items()):
-        typer.echo(f"{server} has {' '.join(tasks)}")
+        echo(f"{server} has {' '.join(tasks)}")
 
 
 def skip(
@@ -201,10 +205,10 @@ def skip(
     chosen = settings_of(context).project().app(app, version=version)
     planned = chosen.plan_skip(tp, offset)
     if dry_run:
-        typer.echo(f"{record} of task {planned.task_id} would be skipped; nothing was done")
+        echo(f"{record} of task {planned.task_id} would be skipped; nothing was done")
         return
     done = chosen.skip(planned)
-    typer.echo(f"{record} of task {done.task_id} is skipped")
+    echo(f"{record} of task {done.task_id} is skipped")
 
 
 def _place(text: str) -> tuple[TopicPartition, int]:
@@ -231,8 +235,8 @@ def snapshot(
     with progress_bar():
         published = chosen.state.snapshot()
     for manifest in published:
-        typer.echo(f"{manifest.task}: {manifest.name}, {len(manifest.files)} files, {manifest.size_bytes} bytes")
-    typer.echo(f"{len(published)} snapshots are at {chosen.config.streams.snapshot_url}")
+        echo(f"{manifest.task}: {manifest.name}, {len(manifest.files)} files, {manifest.size_bytes} bytes")
+    echo(f"{len(published)} snapshots are at {chosen.config.streams.snapshot_url}")
 
 
 @state_app.command("export")
@@ -256,9 +260,9 @@ def state_export(
     """
     chosen = settings_of(context).project().app(app, version=version)
     done = chosen.state.export_files(store, to, raw=raw, local=local)
-    typer.echo(f"{counted(done.rows, 'row')} of {store} in {counted(len(done.files), 'file')} at {to}")
+    echo(f"{counted(done.rows, 'row')} of {store} in {counted(len(done.files), 'file')} at {to}")
     if local is not None:
-        typer.echo(f"partitions: {', '.join(map(str, done.partitions))}")
+        echo(f"partitions: {', '.join(map(str, done.partitions))}")
 
 
 @state_app.command("import")
@@ -280,7 +284,7 @@ def state_import(
     """Write the rows of Parquet files to a store of an application that does not run: all of them, or none."""
     state = settings_of(context).project().app(app, version=version).state
     done = state.import_files(store, source, replaces=replace, keeps_partitions=keep_partitions)
-    typer.echo(f"{counted(done.rows, 'row')} in {store}, in place of {done.replaced}")
+    echo(f"{counted(done.rows, 'row')} in {store}, in place of {done.replaced}")
 
 
 @state_app.command("schemas")
@@ -289,11 +293,11 @@ def state_schemas(context: typer.Context, app: App, version: Version = None) -> 
     chosen = settings_of(context).project().app(app, version=version)
     found = chosen.state.schemas()
     for owner, forms in sorted(found.items()):
-        typer.echo(owner)
+        echo(owner)
         for form in forms:
-            typer.echo(f"  {form}")
+            echo(f"  {form}")
     if not found:
-        typer.echo(f"No rows of {chosen.application_id} are recorded")
+        echo(f"No rows of {chosen.application_id} are recorded")
 
 
 @state_app.command("accept")
@@ -304,5 +308,5 @@ def state_accept(context: typer.Context, app: App, store: Store, version: Versio
     """
     chosen = settings_of(context).project().app(app, version=version)
     for form in chosen.state.accept_schema(store):
-        typer.echo(f"no longer compared: {form}")
-    typer.echo(f"{chosen.application_id} takes all rows of {store} as those of the present code")
+        echo(f"no longer compared: {form}")
+    echo(f"{chosen.application_id} takes all rows of {store} as those of the present code")

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from riverrun.cli.output import echo
 from riverrun.config.secrets import redacted
 from riverrun.errors import (
     ApprovalNeededError,
@@ -30,6 +31,7 @@ from riverrun.errors import (
 )
 from riverrun.extras import missing_extra
 from riverrun.hosting.process import configure_logging, current_style
+from riverrun.records import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,9 +100,9 @@ def _say(error: StreamsError) -> None:
         logging.getLogger("riverrun").error("%s", error)
         return
     console = Console(stderr=True, emoji=False)
-    console.print(Text.assemble(("Error:", "bold red"), f" {redacted(error.message)}"), soft_wrap=True)
+    console.print(Text.assemble(("Error:", "bold red"), f" {visible(redacted(error.message))}"), soft_wrap=True)
     if error.hint:
-        console.print(Text.assemble(("Hint:", "yellow"), f" {redacted(error.hint)}"), soft_wrap=True)
+        console.print(Text.assemble(("Hint:", "yellow"), f" {visible(redacted(error.hint))}"), soft_wrap=True)
 
 
 App = Annotated[str, typer.Argument(help="Name of the application in streams.toml.")]
@@ -140,7 +142,7 @@ class Settings:
             self.config,
             master=master,
             environ=environ,
-            on_wait=lambda servers: typer.echo(f"Waiting for brokers at {servers}", err=True),
+            on_wait=lambda servers: echo(f"Waiting for brokers at {servers}", err=True),
         )
         configure_logging(project.config.logging, logging.getLogger().level)
         sessions = project.spark_sessions
@@ -162,6 +164,11 @@ class Settings:
         return EmbeddedBroker(self.home / "broker", self.home, port, java_home=Path(java_home) if java_home else None)
 
 
+def prepare_nothing() -> None:
+    """Do not prepare Spark at the end of this process: it was interrupted, or has failed."""
+    atexit.unregister(_start_preparing_spark)
+
+
 _LOWEST_PRIORITY = 19
 
 
@@ -175,14 +182,18 @@ def _start_preparing_spark(home: Path) -> None:
         os.setpriority(os.PRIO_PROCESS, made.pid, _LOWEST_PRIORITY)
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation before something is changed that cannot be undone; without a terminal, refuse."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
+def require_answer(question: str, *, yes: bool) -> None:
+    """Refuse where a question has no answer: there is no terminal."""
+    if not yes and not sys.stdin.isatty():
         message = f"{question} There is no terminal to answer at"
         raise ConfigError(message, hint="Confirm with --yes.")
-    typer.confirm(question, abort=True)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask for confirmation before something is changed that cannot be undone; without a terminal, refuse."""
+    require_answer(question, yes=yes)
+    if not yes:
+        typer.confirm(question, abort=True)
 
 
 def tell_of_staging(application: Application) -> None:
@@ -190,7 +201,7 @@ def tell_of_staging(application: Application) -> None:
     if application.published is not None:
         topics = ", ".join(application.published.values()) or "none"
         name = f"{application.config.name} {application.version}"
-        typer.echo(f"{name} is not live: it publishes no records, and writes to {topics}")
+        echo(f"{name} is not live: it publishes no records, and writes to {topics}")
 
 
 def settings_of(context: typer.Context) -> Settings:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from riverrun.cli.output import echo
 from riverrun.cli.project import NEEDS_APPROVAL, App, code_of, settings_of
 from riverrun.errors import StreamsError
 from riverrun.hosting.release import ABORT, ACTIONS, APPROVE, GATE, REPROCESS, RETIRE, START, Step
@@ -41,9 +42,9 @@ def report(action: Callable[[], CommandOutcome], *, as_json: bool) -> None:
         # Readers of JSON get a document in any case. `main` also prints the error to the error output.
         if as_json:
             told = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
-            typer.echo(_encoded({**told, "exit_code": code_of(error)}))
+            echo(_encoded({**told, "exit_code": code_of(error)}))
         raise
-    typer.echo(_encoded(outcome.document) if as_json else outcome.text)
+    echo(_encoded(outcome.document) if as_json else outcome.text)
     if outcome.code:
         raise typer.Exit(outcome.code)
 
@@ -149,7 +150,7 @@ def start(
             document = {**rehearsal.document, "through": through, "plan": planned.document}
             return CommandOutcome(f"{planned.text}\n{rehearsal.text}", document)
         # With --json, the standard output is one document, so progress goes to the error output.
-        tell: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
+        tell: Callable[[str], None] = lambda line: echo(line, err=as_json)  # noqa: E731
         if through == Through.START.value:
             return told(releaser.start(to, carry=carry))
         return told(take_through(releaser, to, Through(through), tell, carry=carry), asks=True)
@@ -259,7 +260,7 @@ def wait(
         ready = None
         for ready in _releaser(context, app).wait_ready(max_lag=max_lag, timeout_s=timeout):
             if not ready.is_ready:
-                typer.echo(str(ready), err=as_json)
+                echo(str(ready), err=as_json)
         return CommandOutcome(str(ready), {"app": app, **plain(ready)})
 
     report(wait_until_ready, as_json=as_json)

@@ -12,10 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from riverrun.cli.gathering import gathering
+from riverrun.cli.output import echo
 from riverrun.cli.project import GATE_FAILED, NEEDS_APPROVAL, App, Master, Version, settings_of, tell_of_staging
 from riverrun.cli.release import AsJson, CommandOutcome, plain, report
 from riverrun.errors import ConfigError
-from riverrun.records import counted
+from riverrun.records import counted, visible
 from riverrun.spark.options import RunOptions  # noqa: TC001 - gathering reads the annotation
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
 
 def show_figures(done: str, dropped: Mapping[str, int], totals: Mapping[str, float]) -> None:
     """Print the work done, the dropped records by reason, and the totals of processors' sensors by name."""
-    typer.echo(f"{done}; dropped: {dropped_text(dropped)}")
+    echo(f"{done}; dropped: {dropped_text(dropped)}")
     for name, value in totals.items():
-        typer.echo(f"{name}: {value:g}")
+        echo(f"{name}: {value:g}")
 
 
 _SHOWN_SLICES = 10
@@ -110,7 +111,12 @@ def runs_table(app: str, runs: Iterable[RunRecord], *, wide: bool = False) -> Ta
         rest = (run.by, run.range, run.error or "") if wide else ()
         state = f"{run.state}, {run.gate}" if run.gate else run.state
         table.add_row(
-            utc(run.started_ms), run.version, state, _took(run), *map(str, counts), *(escape(cell) for cell in rest)
+            utc(run.started_ms),
+            run.version,
+            state,
+            _took(run),
+            *map(str, counts),
+            *(escape(visible(cell)) for cell in rest),
         )
     return table
 
@@ -186,7 +192,7 @@ def run(
     chosen = settings_of(context).project(master).app(app, version=version)
     bounded = chosen.runs.bounded(start, end, **asdict(options))
     tell_of_staging(bounded.application)
-    typer.echo(f"{bounded.application.id}: {counted(bounded.range.size, 'offset')}, {bounded.range}")
+    echo(f"{bounded.application.id}: {counted(bounded.range.size, 'offset')}, {bounded.range}")
     if preview.plan:
         console.print(plan_table(bounded.plan()))
         return
@@ -202,15 +208,15 @@ def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
     if summary.tasks:
         console.print(summary_table(summary))
     for warning in summary.warnings:
-        console.print(f"Warning: {warning}", style="yellow", markup=False)
+        console.print(visible(f"Warning: {warning}"), style="yellow", markup=False)
     if summary.tasks:
         done = f"{counted(summary.processed, 'record')} processed in {counted(summary.slices, 'slice')}"
         show_figures(done, summary.dropped, summary.totals)
-        typer.echo(f"engine: {summary.engine}")
+        echo(f"engine: {summary.engine}")
     elif chosen.size:
-        typer.echo("Nothing was processed: the range was already processed")
+        echo("Nothing was processed: the range was already processed")
     if summary.published is not None:
-        typer.echo(str(summary.published))
+        echo(str(summary.published))
 
 
 def _dry_run(bounded: BoundedRun, console: Console, answers: Path | None) -> None:
@@ -220,10 +226,10 @@ def _dry_run(bounded: BoundedRun, console: Console, answers: Path | None) -> Non
         outputs = bounded.dry_run(answers=answers)
         sizes = {topic: frame.count() for topic, frame in outputs.items()}
     for topic, frame in outputs.items():
-        typer.echo(f"{topic}: {counted(sizes[topic], 'record')} would be written")
+        echo(f"{topic}: {counted(sizes[topic], 'record')} would be written")
         if sizes[topic]:
             console.print(_shown(topic, frame.orderBy("timestamp", ascending=False).limit(_SHOWN_ROWS).collect()))
-    typer.echo(f"{counted(sum(sizes.values()), 'record')} in all; nothing was committed")
+    echo(f"{counted(sum(sizes.values()), 'record')} in all; nothing was committed")
 
 
 def _shown(topic: str, rows: list[Any]) -> Table:
@@ -234,7 +240,7 @@ def _shown(topic: str, rows: list[Any]) -> Table:
     columns = [name for name in rows[0].asDict() if name not in _HIDDEN]
     table = Table(*columns, title=f"{topic}: the last by event time", title_justify="left")
     for row in rows:
-        table.add_row(*(escape(_readable(row[name])) for name in columns))
+        table.add_row(*(escape(visible(_readable(row[name]))) for name in columns))
     return table
 
 
@@ -267,13 +273,13 @@ def runs(
     found, docs = chosen.runs.history(limit), chosen.config.docs_directory
     if as_json:
         for run in found:
-            typer.echo(msgspec.json.encode(run))
+            echo(msgspec.json.encode(run))
         return
     console = Console(width=_NO_LIMIT if wide else None, emoji=False)
     console.print(runs_table(app, found, wide=wide))
     for run in () if wide else found:
         if run.error is not None:
-            console.print(f"{utc(run.started_ms)} failed: {run.error}", markup=False, soft_wrap=True)
+            console.print(visible(f"{utc(run.started_ms)} failed: {run.error}"), markup=False, soft_wrap=True)
     for run in found if docs is not None else ():
         for page in run.pages.values():
             console.print(f"{utc(run.started_ms)} page: {docs}/{page}", markup=False, soft_wrap=True)

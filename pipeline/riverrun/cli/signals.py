@@ -8,8 +8,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-import typer
-
+from riverrun.cli.output import echo
 from riverrun.cli.project import INTERRUPTED
 from riverrun.records import counted
 
@@ -106,8 +105,8 @@ def follow_until_stopped(name: str, follow: Follows) -> None:
         return stopped.is_set()
 
     Ending().ask(stop_then_end(stop))
-    last = follow(ends=ends, on_report=lambda report: typer.echo(f"{name}: {report}"))
-    typer.echo(f"{name}: {counted(last.records, 'record')} in {counted(last.commits, 'commit')}")
+    last = follow(ends=ends, on_report=lambda report: echo(f"{name}: {report}"))
+    echo(f"{name}: {counted(last.records, 'record')} in {counted(last.commits, 'commit')}")
 
 
 def end_now() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from riverrun.cli.operations import Server  # noqa: TC001 - typer reads the annotation
+from riverrun.cli.output import echo
 from riverrun.cli.project import App, Version, settings_of
 from riverrun.config.checks import read_text
 from riverrun.errors import ConfigError, StreamsError
@@ -107,9 +108,9 @@ def _resolve(config: AppConfig, version: str | None) -> None:
                 if is_kept
                 else f"Deleted {written}, which is not needed any more"
             ]
-            typer.echo("\n".join(lines))
+            echo("\n".join(lines))
         else:
-            typer.echo(f"All statements of {path} list their columns")
+            echo(f"All statements of {path} list their columns")
 
 
 def _is_statements(topology: str) -> bool:
@@ -187,7 +188,7 @@ class _Shell:
         if self._as_json:
             self._print(answer.columns, answer.rows)
         else:
-            typer.echo("\n".join(_table(answer.columns, answer.rows)))
+            echo("\n".join(_table(answer.columns, answer.rows)))
 
     def _set(self, command: SetProperty) -> None:
         if command.value is None:
@@ -213,14 +214,17 @@ class _Shell:
     def _print(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
         import msgspec
 
+        from riverrun.transfers.topic_serdes import one_line
+
         encode = msgspec.json.Encoder(decimal_format="number").encode
         if not self._as_json:
-            typer.echo(" | ".join(columns))
+            echo(" | ".join(columns))
         for row in rows:
             if self._as_json:
-                typer.echo(encode(dict(zip(columns, row, strict=True))).decode())
+                echo(encode(dict(zip(columns, row, strict=True))).decode())
             else:
-                typer.echo(" | ".join(value if isinstance(value, str) else encode(value).decode() for value in row))
+                texts = (value if isinstance(value, str) else encode(value).decode() for value in row)
+                echo(one_line(" | ".join(texts)))
 
 
 def _table(columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
@@ -260,5 +264,5 @@ def _prompt(shell: _Shell, history: Path) -> None:
         except EOFError:
             return
         except StreamsError as error:
-            typer.echo(f"Error: {error}", err=True)
+            echo(f"Error: {error}", err=True)
         text = ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from riverrun.cli.gathering import gathering
+from riverrun.cli.output import echo
 from riverrun.cli.project import Master, settings_of
 from riverrun.cli.signals import follow_until_stopped
 from riverrun.config.secrets import expanded, redacted
@@ -72,7 +73,7 @@ def create(
     settings = dict(_pair(each) for each in config or [])
     admin = settings_of(context).project().cluster.admin
     admin.create_topics(TopicSpec(name, partitions, settings, replication_factor) for name in topics)
-    typer.echo(f"{', '.join(topics)}: {counted(partitions, 'partition')}")
+    echo(f"{', '.join(topics)}: {counted(partitions, 'partition')}")
 
 
 @app.command("list")
@@ -84,7 +85,7 @@ def list_topics(
     admin = settings_of(context).project().cluster.admin
     names = [name for name in admin.list_topics(prefix) if not name.startswith("__")]
     for name, count in sorted(admin.partitions(names).items()):
-        typer.echo(f"{name}: {counted(count, 'partition')}")
+        echo(f"{name}: {counted(count, 'partition')}")
 
 
 @app.command()
@@ -123,7 +124,7 @@ def read(
     reader = TopicReader(settings_of(context).project().cluster.admin, topic, *serdes)
     records = reader.follow(start) if follow else reader.read(start, end or "latest")
     for record in itertools.islice(records, limit):
-        typer.echo(shown_line(record, as_json=as_json))
+        echo(shown_line(record, as_json=as_json))
 
 
 @app.command()
@@ -171,7 +172,7 @@ def write(
     with _opened(file) as lines:
         form = RecordFormat(*serdes) if records else LineFormat(*serdes, key, timestamp, separator)
         written = write_lines(admin, topic, lines, form)
-    typer.echo(f"{counted(written, 'record')} written to {topic}")
+    echo(f"{counted(written, 'record')} written to {topic}")
 
 
 def _opened(file: Path | None) -> AbstractContextManager[Any]:
@@ -317,7 +318,7 @@ def import_topic(
     with progress_bar():
         summary = project.run_import(spec, packages=package or ())
     written = f"{counted(summary.written, 'record')} written to {topic} in {counted(summary.batches, 'batch')}"
-    typer.echo(f"{counted(summary.read, 'row')} read, {written}")
+    echo(f"{counted(summary.read, 'row')} read, {written}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,17 +406,17 @@ def export_topic(
             rows = app.state.export(
                 of_store.store, target, options.format, at=of_store.at, options=given["options"], packages=packages
             )
-        typer.echo(f"{of_store.store} of {source}: {counted(rows, 'row')} written to {target}")
+        echo(f"{of_store.store} of {source}: {counted(rows, 'row')} written to {target}")
         return
     spec = ExportSpec(source, target, **given)
     with progress_bar():
         summary = project.run_export(spec, packages=packages)
     if summary.batch is None:
-        typer.echo(f"{source}: nothing is new")
+        echo(f"{source}: nothing is new")
         return
-    typer.echo(f"batch {summary.batch.number} is written: {summary.batch.range}")
+    echo(f"batch {summary.batch.number} is written: {summary.batch.range}")
     done = f"{counted(summary.read, 'record')} read, {counted(summary.written, 'row')} written to {target}"
-    typer.echo(done)
+    echo(done)
 
 
 def _follow(context: typer.Context, name: str, *, is_endless: bool, only_status: bool) -> None:
@@ -430,12 +431,10 @@ def _poll(context: typer.Context, name: str, *, is_endless: bool, only_status: b
     declared = settings_of(context).project().declared_import(name)
     if only_status:
         found = declared.status()
-        typer.echo(f"{counted(found.batches, 'commit')} from {found.source or declared.config.place}")
-        typer.echo(
-            f"  up to {found.upto or 'nothing yet'}" if declared.config.incremental else f"  files: {found.files}"
-        )
+        echo(f"{counted(found.batches, 'commit')} from {found.source or declared.config.place}")
+        echo(f"  up to {found.upto or 'nothing yet'}" if declared.config.incremental else f"  files: {found.files}")
         if found.file:
-            typer.echo(f"  {found.rows} rows of {found.file}")
+            echo(f"  {found.rows} rows of {found.file}")
         return
     follow_until_stopped(name, partial(declared.follow, until_caught_up=not is_endless))
 
@@ -443,16 +442,16 @@ def _poll(context: typer.Context, name: str, *, is_endless: bool, only_status: b
 def _show_status(found: ExportStatus) -> None:
     from riverrun.hosting.inputs import beyond_warning
 
-    typer.echo(f"group {found.group} is {found.state}, {counted(len(found.members), 'follower')}")
+    echo(f"group {found.group} is {found.state}, {counted(len(found.members), 'follower')}")
     for member in found.members:
-        typer.echo(f"  {member}")
+        echo(f"  {member}")
     for each in found.partitions:
         committed = "none" if each.committed is None else each.committed
-        typer.echo(f"  {each.tp}: committed {committed}, end {each.end}, lag {each.text}")
-    typer.echo(f"{sum(each.lag for each in found.partitions)} offsets behind")
+        echo(f"  {each.tp}: committed {committed}, end {each.end}, lag {each.text}")
+    echo(f"{sum(each.lag for each in found.partitions)} offsets behind")
     warning = beyond_warning(found.partitions)
     if warning is not None:
-        typer.echo(f"Warning: {warning}", err=True)
+        echo(f"Warning: {warning}", err=True)
 
 
 def _fields(context: typer.Context, options: _ImportOptions | _ExportOptions) -> dict[str, Any]:

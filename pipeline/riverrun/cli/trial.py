@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from riverrun.cli.archive import Url, url_of
+from riverrun.cli.output import echo
 from riverrun.cli.project import App, Version, settings_of
 from riverrun.cli.topic import shown_line
 from riverrun.errors import ConfigError
@@ -69,9 +70,9 @@ def try_out(
         record_answers=record_answers,
     )
     for topic in trial.missing:
-        typer.echo(f"the archive has nothing of {topic}", err=True)
+        echo(f"the archive has nothing of {topic}", err=True)
     for record in itertools.islice(trial.outputs(output or ()), limit):
-        typer.echo(shown_line(record, as_json=as_json))
+        echo(shown_line(record, as_json=as_json))
     read = ", ".join(f"{topic}: {counted(count, 'record')}" for topic, count in sorted(trial.result.read.items()))
     dropped = "".join(f", {count} dropped ({reason})" for reason, count in sorted(trial.result.dropped.items()))
-    typer.echo(f"read {read or 'nothing'}{dropped}", err=True)
+    echo(f"read {read or 'nothing'}{dropped}", err=True)

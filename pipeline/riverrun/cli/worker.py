@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from riverrun.cli.output import echo
 from riverrun.cli.project import App, Master, Version, settings_of, tell_of_staging
 from riverrun.cli.run import show_figures
 from riverrun.cli.signals import Ending, end_now, stop_then_end
@@ -138,7 +139,7 @@ def run_sampled(running: Worker) -> WorkerSummary:
         summary = running.run()
         busy = busy_text(times.shares())
     if busy:
-        typer.echo(f"Busy nodes: {busy}")
+        echo(f"Busy nodes: {busy}")
     return summary
 
 
@@ -166,7 +167,7 @@ def _in_group(running: AppWorker, ending: Ending) -> WorkerSummary:
     running.start()
     if running.server:
         is_tls = running.application.config.streams.server_ssl_certificate_location
-        typer.echo(f"Answers at {'https' if is_tls else 'http'}://{running.server}")
+        echo(f"Answers at {'https' if is_tls else 'http'}://{running.server}")
     return running.wait()
 
 
@@ -183,7 +184,7 @@ def _on_spark(deployment: Deployment, ending: Ending) -> WorkerSummary:
 
 def _show_report(report: InstanceReport) -> None:
     where = f", answers at {report.server}" if report.server and report.state == "running" else ""
-    typer.echo(
+    echo(
         f"Instance {report.number} on {report.host} is {report.state}{where}: "
         f"{counted(report.processed, 'record')} processed in {counted(report.commits, 'commit')}"
     )
@@ -191,11 +192,11 @@ def _show_report(report: InstanceReport) -> None:
 
 def show_state(state: WorkerState) -> None:
     """Print a change of state."""
-    typer.echo(f"Worker is {state.value}")
+    echo(f"Worker is {state.value}")
 
 
 def show_restore(changelog: TopicPartition, done: int, expected: int) -> None:
     """Print the progress of a restore, about every `_RESTORE_LINES` records."""
     # Records come in batches, so no call may hit a multiple exactly.
     if done == expected or done % _RESTORE_LINES < _RESTORE_LINES // 10:
-        typer.echo(f"Restored {done} of {expected} offsets, now {changelog}")
+        echo(f"Restored {done} of {expected} offsets, now {changelog}")

@@ -101,11 +101,11 @@ def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]
         check_schedule(f"{path}: {where}.schedule", table["schedule"])
     if "schedule_timezone" in table:
         check_zone(f"{path}: {where}.schedule_timezone", table["schedule_timezone"])
-    if not table.get("url"):
+    url = expanded(f"{path}: {where}.url", table.get("url", ""), environ)
+    if not url.strip():
         message = f"{path}: [{where}] needs url"
         raise ConfigError(message, hint='For example url = "s3://company-archive/kafka", or a directory.')
     metrics = metrics_of(path, where, table, environ)
-    url = expanded(f"{path}: {where}.url", table["url"], environ)
     located = url if "://" in url else str((path.parent / url).resolve())
     own = {**table, "topics": _topics(path, where, table), "url": located} | _tables(path, where, table, environ)
     return ArchiveConfig(name, **own | metrics, consumer=consumer)

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-def check_keys(path: Path, where: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
+def check_keys(path: Path, where: str, table: Mapping[str, Any], keys: Iterable[str]) -> None:
     """Check that a table has no unknown keys; `where` names the table, and is empty for the whole file.
 
     Raises:
         ConfigError: If the table has an unknown key.
     """
-    known = list(allowed)
+    known = list(keys)
     for key in table:
         if key not in known:
             message = f"{path}: unknown key {f'{where}.' if where else ''}{key}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(known)}. {nearest(key, known)}".strip())
+            raise ConfigError(message, hint=choices(key, known))
 
 
 _IN_TOML: Mapping[type, str] = {
@@ -202,6 +202,18 @@ def check_name(path: Path, kind: str, name: str) -> None:
         raise ConfigError(message)
 
 
+def not_empty(where: str, value: str) -> str:
+    """Return a place that is not empty once variables are replaced; `where` names its key, for messages.
+
+    Raises:
+        ConfigError: If it is empty.
+    """
+    if not value.strip():
+        message = f"{where} is empty"
+        raise ConfigError(message, hint="Is a variable in it empty? Name a place.")
+    return value
+
+
 def check_number(where: str, value: Any, lowest: int, highest: int) -> None:
     """Check that a value is a whole number within bounds (inclusive); `where` names the parameter, for messages.
 
@@ -215,6 +227,13 @@ def check_number(where: str, value: Any, lowest: int, highest: int) -> None:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown word: the nearest known word, or else all of them."""
-    names = [name for name in known if not name.startswith("_")]
+    names = sorted({name for name in known if not name.startswith("_")})
     close = difflib.get_close_matches(word, names, 1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(sorted(names)) or 'none'}"
+    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names) or 'none'}"
+
+
+def choices(word: str, known: Iterable[str]) -> str:
+    """Return a hint for a word that is not allowed: all that are, and the nearest one."""
+    names = list(dict.fromkeys(known))
+    close = difflib.get_close_matches(word, names, 1)
+    return f"Allowed: {', '.join(names)}." + (f" Did you mean {close[0]!r}?" if close else "")

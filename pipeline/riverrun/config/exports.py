@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.address import checked_address
-from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type, nearest
+from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type, choices, not_empty
 from riverrun.config.parsing import as_written, check_property, checked_setting
 from riverrun.config.secrets import expanded
 from riverrun.errors import ConfigError
@@ -131,7 +131,8 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
     check_keys(path, where, own, (*_TEXTS, *NUMBERS, *UNREADABLE, *METRICS, *others))
     _check_values(path, where, own)
     found: dict[str, Any] = {**(OF_FILES if "format" in own or "catalog" in own else {}), **own}
-    found["target"] = _located(path, expanded(f"{path}: {where}.target", own.get("target", ""), environ), found)
+    target = expanded(f"{path}: {where}.target", own.get("target", ""), environ)
+    found["target"] = _located(path, not_empty(f"{path}: {where}.target", target) if own.get("target") else "", found)
     found["key"] = tuple(own.get("key", ()))
     found |= metrics_of(path, where, own, environ)
     found |= {
@@ -160,7 +161,7 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
     for name, kind in table.get("columns", {}).items():
         if kind not in COLUMN_TYPES:
             message = f"{path}: {where}.columns.{name} is {kind!r}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(COLUMN_TYPES)}. {nearest(str(kind), COLUMN_TYPES)}")
+            raise ConfigError(message, hint=choices(str(kind), COLUMN_TYPES))
     for value in table.get("key", []):
         check_type(path, f"{where}.key", value, str)
     _check_together(path, where, table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type
+from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type, not_empty
 from riverrun.config.exports import METRICS, NUMBERS, below, metrics_of
 from riverrun.config.parsing import as_written
 from riverrun.config.secrets import expanded
@@ -152,7 +152,7 @@ def import_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
     _check_values(path, where, table)
     _check_together(path, where, table)
     found = dict(table)
-    source = expanded(f"{path}: {where}.source", table["source"], environ)
+    source = not_empty(f"{path}: {where}.source", expanded(f"{path}: {where}.source", table["source"], environ))
     found["source"] = below(path, source, has_files="format" in table)
     found["options"] = _options(path, where, table)
     found |= {key: tuple(table.get(key, ())) for key in _LISTS}

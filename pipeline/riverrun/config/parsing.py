@@ -25,7 +25,7 @@ from riverrun.config.streams import (
     underscored,
 )
 from riverrun.errors import ConfigError
-from riverrun.records import AutoOffsetReset, whole_number
+from riverrun.records import AutoOffsetReset, is_legal_topic, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -364,7 +364,8 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "auto.offset.reset": AutoOffsetReset.parse,
     "topology.optimization": parse_optimization,
 }
-_TEXTS = frozenset({"errors.dead.letter.queue.topic.name", "server.ssl.key.password"})
+_TEXTS = frozenset({"server.ssl.key.password"})
+_TOPICS = frozenset({"errors.dead.letter.queue.topic.name", "history.topic"})
 _TOKENS = frozenset({"server.token", "server.read.token"})
 _LISTS = frozenset({"rack.aware.assignment.tags", "server.allowed.hosts"})
 _FILES = frozenset({"server.ssl.certificate.location", "server.ssl.key.location", "server.ssl.ca.location"})
@@ -403,6 +404,8 @@ def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
         return _directory(path, where, value)
     if key in _TEXTS:
         return _text(path, where, value)
+    if key in _TOPICS:
+        return _topic(path, where, value)
     if key in _TOKENS:
         return checked_token(f"{path}: {where}", _text(path, where, value))
     if key in _LISTS:
@@ -452,6 +455,14 @@ def _text(path: Path | str, where: str, value: Any) -> str:
         message = f"{path}: {where} has {variable[0]}, which is not replaced here"
         raise ConfigError(message, hint="${NAME} is replaced in [kafka], [spark] and secrets: write the value out.")
     return str(value)
+
+
+def _topic(path: Path | str, where: str, value: Any) -> str:
+    text = _text(path, where, value)
+    if text and not is_legal_topic(text):
+        message = f"{path}: {where} is {text!r}, which is not the name of a topic"
+        raise ConfigError(message, hint="Names have the characters a-z A-Z 0-9 . _ -, at most 249 of them.")
+    return text
 
 
 def _number(path: Path | str, where: str, key: str, value: Any) -> int:

@@ -18,6 +18,7 @@ from riverrun.config.checks import (
     check_schedule,
     check_type,
     check_zone,
+    choices,
     kind_of,
     nearest,
     read_text,
@@ -450,7 +451,7 @@ def _outputs(path: Path, where: str, table: Any) -> dict[str, OutputKind]:
             raise ConfigError(message, hint=f'Names with dots are quoted: "{as_written(topic, kind)}".')
         if kind not in kinds:
             message = f"{path}: {where}.{topic} is {kind!r}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(kinds)}. {nearest(str(kind), kinds)}")
+            raise ConfigError(message, hint=choices(str(kind), kinds))
     return {topic: kinds[kind] for topic, kind in table.items()}
 
 

@@ -172,12 +172,8 @@ class ConnectedApplication:
         timestamp_extractor(streams.default_timestamp_extractor)
         if streams.snapshot_url:
             check_url(streams.snapshot_url)
-        layout, published = self.layout, application.published or {}
-        sinks = [published.get(topic, topic) for topic in application.topology.sink_topics]
-        self.admin.require(sinks, f"application {self.id} writes to")
-        letters = application.dead_letters or streams.errors_dead_letter_queue_topic_name
-        if letters is not None:
-            self.admin.require([letters], f"application {self.id} keeps failures in")
+        self.require_topics("Source topics", application.topology.external_topics - self.partitions.keys())
+        layout = self.layout
         # Before missing topics are created: if they have existed, their records are lost.
         self._require_nothing_lost()
         topics = (
@@ -186,6 +182,20 @@ class ConnectedApplication:
         )
         self.admin.create_topics([*topics, kept_offsets_topic(application)])
         return layout
+
+    def require_topics(self, what: str, sources: Iterable[str]) -> None:
+        """Check that sources exist, and all topics that are written; the error names all that are missing."""
+        application = self.application
+        published = application.published or {}
+        letters = application.dead_letters or application.config.streams.errors_dead_letter_queue_topic_name
+        sinks = [published.get(topic, topic) for topic in application.topology.sink_topics]
+        self.admin.require_all(
+            {
+                what: sources,
+                f"Topics that application {self.id} writes to": sinks,
+                f"Topics that application {self.id} keeps failures in": [letters] if letters is not None else [],
+            }
+        )
 
     def _require_nothing_lost(self) -> None:
         # Kafka Streams creates missing internal topics again (`InternalTopicManager.makeReady`), and continues without the

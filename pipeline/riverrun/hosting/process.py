@@ -19,6 +19,7 @@ import msgspec
 
 from riverrun.config.secrets import redacted
 from riverrun.errors import ConfigError
+from riverrun.records import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -100,7 +101,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and the lines of its trace."""
-        return redacted(super().format(record))
+        return visible(redacted(super().format(record)))
 
 
 class JsonLines(logging.Formatter):
@@ -118,7 +119,7 @@ class JsonLines(logging.Formatter):
         shown |= {name: getattr(record, name) for name in _FIELDS if hasattr(record, name)}
         if record.exc_info:
             shown["exception"] = redacted(self.formatException(record.exc_info))
-        return msgspec.json.encode(shown, enc_hook=str).decode()
+        return visible(msgspec.json.encode(shown, enc_hook=str).decode())
 
 
 def start_logging(style: LogStyle, config: Mapping[str, Any] | None = None) -> None:

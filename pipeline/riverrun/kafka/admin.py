@@ -52,6 +52,9 @@ _HANGING = (
 )
 
 
+_AGAIN = "The brokers have accepted the request, and are slow: run it again. What is done is not repeated."
+
+
 class CommittedOffset(NamedTuple):
     """The committed position of a group in a partition: the next offset to read, and its metadata."""
 
@@ -163,10 +166,17 @@ class Admin:
 
     def require(self, topics: Iterable[str], why: str) -> None:
         """Check that topics exist."""
-        names = set(topics)
-        missing = sorted(names - self.partitions(names).keys())
+        self.require_all({f"Topics that {why}": topics})
+
+    def require_all(self, wanted: Mapping[str, Iterable[str]]) -> None:
+        """Check that topics exist, by what they are for; the error names all that are missing."""
+        named = {what: set(topics) for what, topics in wanted.items()}
+        known = self.partitions(set().union(*named.values())).keys()
+        missing = [
+            f"{what} do not exist: {', '.join(sorted(names - known))}" for what, names in named.items() if names - known
+        ]
         if missing:
-            message = f"Topics that {why} do not exist: {', '.join(missing)}"
+            message = ". ".join(missing)
             raise TopicError(message, hint="Create them; Riverrun creates only an application's internal topics.")
 
     def is_answered(self, within_s: float) -> bool:
@@ -209,7 +219,7 @@ class Admin:
                 known.update(self.partitions(wanted))
                 return known.keys() == wanted.keys()
 
-            self._requests.until(are_seen, "confirm that the created topics exist")
+            self._requests.until(are_seen, "confirm that the created topics exist", hint=_AGAIN)
         for name, spec in wanted.items():
             if known[name] != spec.partitions:
                 message = f"Existing topic {name} has {counted(known[name], 'partition')}, not {spec.partitions}"
@@ -224,7 +234,9 @@ class Admin:
             futures = self._client.create_partitions(request, request_timeout=REQUEST_SECONDS)
         for topic, future in futures.items():
             self._requests.result(future, f"add partitions to topic {topic}")
-        self._requests.until(lambda: self.partitions(counts) == dict(counts), "confirm that partitions were added")
+        self._requests.until(
+            lambda: self.partitions(counts) == dict(counts), "confirm that partitions were added", hint=_AGAIN
+        )
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics, and wait until they are gone. Idempotent."""
@@ -235,7 +247,7 @@ class Admin:
             futures = self._client.delete_topics(known, request_timeout=REQUEST_SECONDS)
         for name, future in futures.items():
             self._requests.result(future, f"delete topic {name}", ignore=MISSING_TOPIC)
-        self._requests.until(lambda: not self.partitions(known), "confirm that topics were deleted")
+        self._requests.until(lambda: not self.partitions(known), "confirm that topics were deleted", hint=_AGAIN)
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the last stable offsets: the ends for readers of committed records."""

@@ -131,7 +131,7 @@ class Requests:
         doing: str,
         seconds: float = REQUEST_SECONDS,
         error: type[BrokerError] = BrokerError,
-        hint: str | None = None,
+        hint: str = "Try again: the brokers are slow, or a leader has just died.",
     ) -> None:
         """Check repeatedly until a condition holds. `doing` completes "Cannot" in the retriable error."""
         deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +10,7 @@ from riverrun.arguments import is_true, refuse_unstarted
 from riverrun.errors import TopologyError
 from riverrun.processor.expressions import Expression, decision_of, tests_of
 from riverrun.processor.operator import block, lines_of
+from riverrun.records import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -287,7 +287,12 @@ class Print:
         """Write one line."""
         text = self._mapper(key, value)
         refuse_unstarted(text, "The mapper of print()")
-        print(f"[{self._label}]: {text}", file=self._file or sys.stdout, flush=self._file is None)
+        line = f"[{self._label}]: {text}"
+        if self._file is None:
+            # The standard output may be a terminal, which records must not control.
+            print(visible(line), flush=True)  # noqa: T201 - the operator prints
+        else:
+            print(line, file=self._file)
 
     def close(self) -> None:
         """Close the file."""

@@ -6,6 +6,8 @@ has not processed yet is processed by a bounded run.
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +20,8 @@ from riverrun.releases.topology import outputs
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from riverrun.hosting.application import Application
+    from riverrun.kafka.admin import Admin
     from riverrun.project.chosen_version import ChosenVersion
     from riverrun.releases.repair import Repair, Repairer, RepairPlan
     from riverrun.releases.scope import Scope
@@ -26,10 +30,25 @@ if TYPE_CHECKING:
     from riverrun.topology.outputs import Output
 
 
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 2.0
+
+
 class PlannedRun(Protocol):
     """A bounded run over what is not processed yet."""
 
     range: RunRange
+
+    @property
+    def application(self) -> Application:
+        """The application that processes the range."""
+        ...
+
+    @property
+    def admin(self) -> Admin:
+        """The client that asks the brokers."""
+        ...
 
     def run(self) -> RunSummary:
         """Process the range, exactly once."""
@@ -154,15 +173,30 @@ class Backfill:
                 are held back.
             ApprovalNeededError: If there are warnings that nobody has approved, likewise.
             ReleaseError: As `plan`.
-            UnderWayError: If another run is alive; or a worker, and there are unprocessed records.
+            UnderWayError: If another run is alive; or a worker that does not process the rest of the interval.
             BrokerError: If brokers do not answer.
         """
         plan, part = self._planned()
         on_plan(plan)
         repair = self._recomputed(part)
         # Determined again: records may have come, or been processed, during the repair.
-        rest = self._rest()
+        rest = self._unprocessed()
         return BackfillOutcome(plan, repair, rest.run() if rest.range.size else None)
+
+    def _unprocessed(self) -> PlannedRun:
+        """Return the run over what workers leave: while some process the application, they process the interval as well."""
+        patience_s = self._chosen.config.streams.task_timeout_ms / 1000
+        least, since_s = None, time.monotonic()
+        while (rest := self._rest()).range.size and rest.admin.group(rest.application.id).members:
+            if least is None:
+                log.warning("%s: workers process the rest of the interval: waiting for them", self._chosen.name)
+            if least is None or rest.range.size < least:
+                least, since_s = rest.range.size, time.monotonic()
+            # Workers that have died or are paused process nothing: the run reports what is in its way.
+            if time.monotonic() - since_s > patience_s:
+                break
+            time.sleep(_POLL_SECONDS)
+        return rest
 
     def recompute(self, on_plan: Callable[[BackfillPlan], None] = lambda _plan: None) -> Repair | None:
         """Compute only what is processed already, and leave the rest.

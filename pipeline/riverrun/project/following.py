@@ -184,9 +184,13 @@ class FollowedExport:
         config = self.config
         require_extra("sinks")
         admin = self.cluster.admin
-        admin.require([config.topic], f"export {self.name} follows")
-        if config.errors_dead_letter_queue_topic_name:
-            admin.require([config.errors_dead_letter_queue_topic_name], f"export {self.name} keeps dead letters in")
+        letters = config.errors_dead_letter_queue_topic_name
+        admin.require_all(
+            {
+                f"Topics that export {self.name} follows": [config.topic],
+                f"Topics that export {self.name} keeps dead letters in": [letters] if letters else [],
+            }
+        )
         starts = partial(self._starts, self._ends_of_batches())
         live = LiveSerdes(self.cluster, self.project, config)
         while True:

@@ -262,12 +262,19 @@ class AppRuns:
         from riverrun.project.backfill import Backfill
         from riverrun.releases.repair import Repairer
         from riverrun.releases.scope import scope_of
+        from riverrun.spark.ranges import resolve
 
         cluster, live = self._chosen.cluster, replace(self._chosen, named=None)
         repairer = Repairer(live.project, live.name, cluster.admin, cluster.sessions.on_demand, cluster.by or "")
         scope = replace(scope_of(start, end, topics=topics), from_beginning=from_beginning, may_be_open=True)
         runs, code = AppRuns(live), self._chosen.named or ""
-        return Backfill(live, repairer, scope, lambda: runs.bounded(to=end, gate=gate), code=code, approved=approve)
+
+        def rest() -> BoundedRun:
+            # That the end is processed already is no mistake here.
+            connected = live.on_brokers(live.processing())
+            return runs.bounded(resolve(connected, end=end, warns=False), gate=gate)
+
+        return Backfill(live, repairer, scope, rest, code=code, approved=approve)
 
     @property
     def held(self) -> GatedRuns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from riverrun.errors import ApprovalNeededError
+from riverrun.errors import ApprovalNeededError, VersionConflictError
 from riverrun.hosting.release import ACTIONS, APPROVE, CUT, Step
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from riverrun.releases.releaser import Releaser
 
 _LOOKS_PER_LINE = 10
+_ATTEMPTS = 5
 
 
 class Through(Enum):
@@ -32,8 +33,23 @@ def take_through(
 ) -> Release:
     """Take the steps of a release, from its start through `last`, and report each to `tell`. After a crash, it resumes.
 
-    Steps that are done, and a verdict, are kept as long as the code of both versions is the code that they are about.
+    Steps that are done, and a verdict, are kept as long as the code of both versions is the code that they are about. If
+    another process moves the release, the chain continues from there.
     """
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            return _taken_through(releaser, candidate, last, tell, carry=carry)
+        except VersionConflictError as error:
+            # Nothing was written. Two chains of one release would end each other otherwise.
+            if not left or releaser.status().candidate != candidate:
+                raise
+            tell(f"{error.message}: continuing from there")
+    raise AssertionError  # the last attempt returns or raises
+
+
+def _taken_through(
+    releaser: Releaser, candidate: str, last: Through, tell: Callable[[str], None], *, carry: bool
+) -> Release:
     steps = list(Through)[: list(Through).index(last) + 1]
     first = {None: 0, Step.PLANNED: 1, Step.REPROCESSED: 2}.get(releaser.resumed(candidate), 4)
     # The last one is taken in any case.

@@ -35,6 +35,7 @@ _WINDOWS = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 # The rows of these follow from all records before them, and from nothing else.
 _REBUILT = frozenset(StoreKind) - _WINDOWS - {StoreKind.BUFFER, StoreKind.VERSIONED}
 _RELEASE = "Release a new version with this code instead: it computes the table as a whole."
+_OTHERS = "Or leave it out: name the other tables with --topic."
 _ALL_RECORDS = "`riverrun backfill --from-beginning` computes it from all records."
 
 
@@ -154,7 +155,12 @@ def require_repairable(application: Application, scope: Scope) -> Reach:
     _require_record_times(application)
     reach = Reach(())
     for topic in chosen:
-        reach |= _reach(application.topology, topic, from_beginning=scope.from_beginning)
+        try:
+            reach |= _reach(application.topology, topic, from_beginning=scope.from_beginning)
+        except ReleaseError as error:
+            if len(chosen) == 1:
+                raise
+            raise ReleaseError(error.message, hint=f"{error.hint} {_OTHERS}") from error
     return reach
 
 

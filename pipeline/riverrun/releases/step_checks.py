@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from riverrun.releases.versions import Versions
 
 
+# Twice the longest default of `commit.interval.ms`.
+_RATES_SECONDS = 60.0
+
+
 @dataclass(frozen=True, slots=True)
 class Readiness:
     """The position of a candidate at one poll.
@@ -37,8 +42,8 @@ class Readiness:
     Args:
         lag: Offsets left to process, of all inputs together.
         largest: Offsets left in the input that is furthest behind.
-        processed_per_s: Offsets processed per second since the previous poll; 0 at the first.
-        arriving_per_s: New offsets per second since the previous poll.
+        processed_per_s: Offsets processed per second in the last minute; 0 at the first poll.
+        arriving_per_s: New offsets per second in the last minute.
         is_ready: Whether it was close to all ends at the last polls.
     """
 
@@ -60,11 +65,15 @@ class Readiness:
         if self.is_ready:
             return f"ready: {self.lag} offsets behind"
         left = self.left_s
-        if not (self.processed_per_s or self.arriving_per_s):
+        if not self.processed_per_s:
             return f"{self.lag} offsets behind: nothing has been processed since the last look"
         when = "never at this rate" if left is None else f"about {left:.0f} s"
-        rates = f"{self.processed_per_s:.0f}/s processed, {self.arriving_per_s:.0f}/s arriving"
+        rates = f"{_rate(self.processed_per_s)} processed, {_rate(self.arriving_per_s)} arriving"
         return f"{self.lag} offsets behind ({rates}): {when}"
+
+
+def _rate(per_s: float) -> str:
+    return f"{f'{per_s:.2f}'.rstrip('0').rstrip('.')}/s"
 
 
 def readiness(
@@ -76,7 +85,7 @@ def readiness(
     returns the time in seconds and the lags of all inputs.
     """
     began: float | None = None
-    close, before = 0, None
+    close, earlier = 0, deque[tuple[float, int, int]]()
     while close < looks:
         at, lags = look()
         began = at if began is None else began
@@ -84,7 +93,11 @@ def readiness(
         largest = max((each.lag for each in lags), default=0)
         beyond = beyond_warning(lags)
         close = close + 1 if largest <= max_lag and beyond is None else 0
-        then, done_then, ends_then = before or (at, done, ends)
+        earlier.append((at, done, ends))
+        # Tasks commit in steps: between two polls, nothing may seem to be processed.
+        while len(earlier) > 1 and earlier[1][0] <= at - _RATES_SECONDS:
+            earlier.popleft()
+        then, done_then, ends_then = earlier[0]
         passed_s = at - then
         rates = ((done - done_then) / passed_s, (ends - ends_then) / passed_s) if passed_s > 0 else (0.0, 0.0)
         found = Readiness(sum(each.lag for each in lags), largest, *rates, is_ready=close >= looks)
@@ -92,7 +105,6 @@ def readiness(
         if timeout_s is not None and at - began >= timeout_s and not found.is_ready:
             message = f"The candidate has not caught up within {timeout_s:g} s: {beyond or found}"
             raise NotReadyError(message, hint="Wait longer, or give it more workers.")
-        before = at, done, ends
 
 
 def looking(connected: ConnectedApplication, every_s: float) -> Callable[[], tuple[float, list[InputLag]]]:

@@ -276,9 +276,9 @@ class FunctionWriter:
         self.has_lines = True
         key, value = given.key, given.value
         self.named(f"{name}_topic", topic)
-        key_item = f"{key}[0]" if given.key_items is None else given.key_items[0]
+        key_item = given.key_items[0] if given.key_items else f"{key}[0]"
         written_key = self.written(f"{name}_key", node.key_serde.serialize, key, key_item)
-        item = f"{value}[0]" if given.items is None else given.items[0]
+        item = given.items[0] if given.items else f"{value}[0]"
         checked, written = "", self.written(f"{name}_value", node.value_serde.serialize, value, item, given.items)
         if given.columns is not None:
             written, checked = self._written_columns(name, node.value_serde, given)

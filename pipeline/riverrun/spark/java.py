@@ -80,6 +80,8 @@ def archive_classes(started: Callable[[str], Any], archive: Path) -> bool:
                 raise EngineError(message, hint="Java needs an archive of its own classes first: java -Xshare:dump")
             unfinished.replace(archive)
         finally:
+            # An interrupted one would still write the archive, for minutes at a low priority.
+            kill_java()
             shutil.rmtree(aside, ignore_errors=True)
     return True
 
@@ -141,6 +143,13 @@ def end_java(within_s: float | None = None) -> None:
     if within_s is not None:
         gateway.proc.wait(within_s)
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - as above
+
+
+def kill_java() -> None:
+    """Kill the Java of this process, if it runs."""
+    gateway = getattr(_context(), "_gateway", None)
+    if gateway is not None and getattr(gateway, "proc", None) is not None:
+        gateway.proc.kill()
 
 
 def _context() -> Any:

@@ -87,22 +87,36 @@ class RunRange:
 
 
 def resolve(
-    connected: ConnectedApplication, start: str = COMMITTED, end: str = LATEST, *, may_be_passed: bool = False
+    connected: ConnectedApplication,
+    start: str = COMMITTED,
+    end: str = LATEST,
+    *,
+    may_be_passed: bool = False,
+    warns: bool = True,
 ) -> RunRange:
     """Turn a user's request into offsets.
 
     `start` is `committed` (where the application stands; if it never ran, where its sources or `auto.offset.reset` say),
     `earliest`, a vector or a time. `end` is `latest` (last stable offsets), a vector or a time. A time means the first record
-    at or after it. If the end `may_be_passed`, partitions that were processed beyond it have nothing to process.
+    at or after it. If the end `may_be_passed`, partitions that were processed beyond it have nothing to process; `warns` says
+    whether that is worth a warning.
     """
     connected, admin = connected.resolved(), connected.admin
+    # First, so that a missing topic hides no mistake in them.
+    for bound in (start, end):
+        _check_bound(bound)
     topics = connected.topology.source_topics
-    admin.require(topics, f"application {connected.id} reads")
+    if set(topics) - admin.partitions(topics).keys():
+        connected.require_topics(f"Topics that application {connected.id} reads", topics)
     tps = [TopicPartition(t, n) for t, count in admin.partitions(topics).items() for n in range(count)]
     first = _bound(connected, tps, start)
     last = _bound(connected, tps, end)
     may_be_passed = may_be_passed or _is_time(end)
-    ends = _from_where_it_stands(connected, first, last, may_be_passed=may_be_passed) if start == COMMITTED else last
+    ends = (
+        _from_where_it_stands(connected, first, last, may_be_passed=may_be_passed, warns=warns)
+        if start == COMMITTED
+        else last
+    )
     chosen = RunRange({tp: _range(tp, first[tp], ends[tp]) for tp in sorted(tps)})
     check_ranges(admin, chosen.ranges)
     return chosen
@@ -122,6 +136,7 @@ def _from_where_it_stands(
     ends: Mapping[TopicPartition, int],
     *,
     may_be_passed: bool,
+    warns: bool,
 ) -> Mapping[TopicPartition, int]:
     """Return the ends; partitions that were processed beyond the requested end, if they may be, end where they stand."""
     # Asking for a day that is done is no mistake; a person that asks for an offset that was processed makes one.
@@ -134,7 +149,7 @@ def _from_where_it_stands(
         if not may_be_passed:
             message = f"{connected.id} is at offset {stands[tp]} of {tp}: {ends[tp]} as the end was already processed"
             raise RangeError(message, hint=AGAIN)
-    if beyond and not any(stands[tp] < ends[tp] for tp in stands):
+    if warns and beyond and not any(stands[tp] < ends[tp] for tp in stands):
         log.warning(
             "%s is at or beyond the requested end: everything up to it was already processed. %s",
             connected.id,
@@ -145,6 +160,20 @@ def _from_where_it_stands(
 
 def _is_time(text: str) -> bool:
     return text not in {COMMITTED, EARLIEST, LATEST} and "@" not in text
+
+
+def _check_bound(text: str) -> None:
+    if "@" in text:
+        _parsed(text)
+    elif _is_time(text):
+        _bound_ms(text)
+
+
+def _parsed(text: str) -> OffsetVector:
+    try:
+        return OffsetVector.parse(text)
+    except ValueError as error:
+        raise RangeError(str(error)) from error
 
 
 def _bound(connected: ConnectedApplication, tps: Iterable[TopicPartition], text: str) -> dict[TopicPartition, int]:
@@ -172,10 +201,7 @@ def _bound(connected: ConnectedApplication, tps: Iterable[TopicPartition], text:
 
 def _vector(connected: ConnectedApplication, partitions: list[TopicPartition], text: str) -> dict[TopicPartition, int]:
     """Return the offsets of a vector; partitions that it leaves out keep their committed offsets."""
-    try:
-        given = OffsetVector.parse(text).offsets
-    except ValueError as error:
-        raise RangeError(str(error)) from error
+    given = _parsed(text).offsets
     unknown = sorted(set(given) - set(partitions))
     if unknown:
         message = f"{connected.id} does not read {', '.join(map(str, unknown))}"

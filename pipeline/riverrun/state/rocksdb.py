@@ -68,7 +68,7 @@ _WHOLE = struct.Struct(">qq")
 _DAMAGED = "DAMAGED"
 # Prefix of a directory that is being deleted: its remains must not be opened if that is interrupted.
 _DELETED = ".deleted-"
-_RESTORABLE = "Delete the directory: it is restored from the changelogs."
+_RESTORABLE = "Nothing is lost: whatever opens it to process restores it from the changelogs."
 
 
 class RocksDbTable:

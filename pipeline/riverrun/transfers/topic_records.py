@@ -55,6 +55,9 @@ class TopicReader:
 
     def read(self, start: str, end: str) -> Iterator[ReadRecord]:
         """Yield the records between two bounds (`bounds`), the second one exclusive."""
+        # First, so that a missing topic hides no mistake in them.
+        for bound in (start, end):
+            self._check_bound(bound)
         admin, first, last = self.admin, self.bounds(start), self.bounds(end)
         for tp, offset in first.items():
             if last[tp] < offset:
@@ -107,6 +110,7 @@ class TopicReader:
         A bound is `earliest`, `latest`, a vector of offsets, or a time: the first record that is not earlier.
         """
         admin = self.admin
+        self._check_bound(text)
         admin.require([self.topic], "this command reads")
         tps = [TopicPartition(self.topic, n) for n in range(admin.partitions([self.topic])[self.topic])]
         match text:
@@ -119,11 +123,14 @@ class TopicReader:
             case _:
                 return self._at_time(tps, text)
 
+    def _check_bound(self, text: str) -> None:
+        if "@" in text:
+            _parsed(text)
+        elif text not in {"earliest", "latest"}:
+            self._time_ms(text)
+
     def _vector(self, tps: list[TopicPartition], text: str) -> Mapping[TopicPartition, int]:
-        try:
-            given = OffsetVector.parse(text).offsets
-        except ValueError as error:
-            raise RangeError(str(error)) from error
+        given = _parsed(text).offsets
         unknown = sorted(set(given) - set(tps))
         if unknown:
             message = f"{', '.join(map(str, unknown))} is not a partition of {self.topic}"
@@ -131,14 +138,23 @@ class TopicReader:
         return {**self.admin.end_offsets([tp for tp in tps if tp not in given]), **given}
 
     def _at_time(self, tps: list[TopicPartition], text: str) -> Mapping[TopicPartition, int]:
+        at_ms, admin = self._time_ms(text), self.admin
+        first, last = admin.beginning_offsets(tps), admin.end_offsets(tps)
+        return offsets_at_time(admin, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}, at_ms)
+
+    def _time_ms(self, text: str) -> int:
         try:
-            at_ms = time_ms(text)
+            return time_ms(text)
         except RangeError as error:
             message = f"{text!r} is neither earliest, latest, a vector ({self.topic}-0@12) nor a time"
             raise RangeError(message, hint=error.hint) from error
-        admin = self.admin
-        first, last = admin.beginning_offsets(tps), admin.end_offsets(tps)
-        return offsets_at_time(admin, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}, at_ms)
+
+
+def _parsed(text: str) -> OffsetVector:
+    try:
+        return OffsetVector.parse(text)
+    except ValueError as error:
+        raise RangeError(str(error)) from error
 
 
 # As `JSON` writes, but numbers keep the digits that they were read with.

@@ -103,6 +103,15 @@ def readable(value: Any) -> str:
     >>> readable("ann"), readable({"n": 1}), readable(None), readable(bytes(1))
     ('ann', '{"n":1}', 'null', '0x00')
     """
+    return one_line(_readable(value))
+
+
+def one_line(text: str) -> str:
+    """Return text with the ends of its lines as JSON escapes."""
+    return text.replace("\n", "\\n")
+
+
+def _readable(value: Any) -> str:
     match value:
         case str():
             return value
@@ -110,7 +119,7 @@ def readable(value: Any) -> str:
             return f"0x{value.hex()}"
         case Windowed(key, window):
             end = "" if window.end == window.start else f", {time_text(window.end)}"
-            return f"{readable(key)} [{time_text(window.start)}{end})"
+            return f"{_readable(key)} [{time_text(window.start)}{end})"
         case _:
             return msgspec.json.encode(_plain(value), order="deterministic").decode()
 

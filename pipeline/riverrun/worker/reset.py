@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import StreamsError
@@ -41,6 +41,17 @@ class Reset:
     kept: TopicSpec
     members: tuple[str, ...] = ()
 
+    def require_nobody(self) -> None:
+        """Make sure that no worker and no run processes the application.
+
+        Raises:
+            StreamsError: If one does.
+        """
+        if self.members:
+            message = f"{self.application_id} cannot be reset: its group has members: {', '.join(self.members)}"
+            hint = "Stop its workers and runs; one that died is a member until its session times out."
+            raise StreamsError(message, hint=hint)
+
 
 def plan_reset(connected: ConnectedApplication, offsets: OffsetVector, others: Collection[str] = ()) -> Reset:
     """Return the effects that a reset would have; topics of applications named in `others` stay."""
@@ -54,11 +65,7 @@ def plan_reset(connected: ConnectedApplication, offsets: OffsetVector, others: C
 
 def reset(plan: Reset, admin: Admin) -> None:
     """Carry out a reset; refused while workers or bounded runs are active."""
-    members = _at_work(plan.application_id, admin)
-    if members:
-        message = f"{plan.application_id} cannot be reset: its group has members: {', '.join(members)}"
-        hint = "Stop its workers and runs; one that died is a member until its session times out."
-        raise StreamsError(message, hint=hint)
+    replace(plan, members=_at_work(plan.application_id, admin)).require_nobody()
     # First: leftovers of a reset that crashed must not count as the state of new topics.
     clean_up(plan.directories)
     admin.delete_topics(plan.topics)

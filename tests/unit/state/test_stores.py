@@ -354,7 +354,7 @@ def test_a_damaged_directory_is_refused_with_a_way_out(tmp_path: Path) -> None:
     backend.close()
     for manifest in tmp_path.glob("MANIFEST-*"):
         manifest.write_bytes(b"damaged")
-    with pytest.raises(CorruptStateError, match="Delete the directory"):
+    with pytest.raises(CorruptStateError, match="restores it from the changelogs"):
         RocksDbBackend(tmp_path)
 
 

@@ -47,6 +47,14 @@ def command_line(pid: int) -> str:
     return shown.stdout.strip()
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has used; 0 if there is no such process."""
+    shown = subprocess.run(["ps", "-o", "time=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    # [days-]hours:minutes:seconds, or minutes:seconds.hundredths on macOS.
+    parts = [float(each) for each in re.split("[-:]", shown.stdout.strip()) if each]
+    return sum(part * unit for part, unit in zip(reversed(parts), (1, 60, 3_600, 86_400), strict=False))
+
+
 KAFKA_VERSION = "4.3.1"
 DEFAULT_PORT = 19092
 _ARTIFACTS = (
@@ -60,6 +68,8 @@ _MEGABYTES = 45
 _CLUSTER_ID = "cml2ZXJydW4tZW1iZWRkZQ"
 _START_SECONDS = 120
 _STOP_SECONDS = 60
+# CPU time that a broker uses in `_START_SECONDS` while it only waits; less than this.
+_IDLE_SECONDS = 10.0
 # Long, so that a lone broker keeps leading even if its machine stops for a while and it misses heartbeats (see `_fence`).
 _SESSION_MS = 60_000
 # Short, so that other brokers of the cluster take over soon.
@@ -193,7 +203,7 @@ class EmbeddedBroker:
                 message = f"The broker in {self._directory} is already running at {status.bootstrap_servers}"
                 raise EmbeddedBrokerError(message, hint="Use that port, or stop it first: `riverrun broker stop`.")
             if status.is_running:
-                self._wait_for(lambda: self._answers() or self._live_pid() is None, _START_SECONDS)
+                self._wait_for_answer(lambda: self._live_pid() is None, on_step)
             if self._live_pid() is None:
                 self._launch(on_step)
             elif not self._answers():
@@ -290,11 +300,12 @@ class EmbeddedBroker:
         if not archive.exists():
             command[1:1] = recording(self._recorded)
         process = self._start_process([*command, "kafka.Kafka", properties], self.log_file)
-        self._wait_for(lambda: self._answers() or process.poll() is not None, _START_SECONDS)
+        self._wait_for_answer(lambda: process.poll() is not None, on_step)
         if not self._answers():
             has_ended = process.poll() is not None
             self._terminate()
-            raise self._not_up(begin, "ended at once" if has_ended else f"was not ready after {_START_SECONDS} s")
+            what = "ended at once" if has_ended else f"was not ready, and did nothing for {_START_SECONDS} s"
+            raise self._not_up(begin, what)
 
     def _start_process(self, command: list[str], output: Path) -> subprocess.Popen[bytes]:
         with output.open("ab") as log:
@@ -430,6 +441,15 @@ class EmbeddedBroker:
         except OSError:
             return False
         return self._live_pid() is not None
+
+    def _wait_for_answer(self, has_ended: Callable[[], bool], on_step: Callable[[str], None]) -> None:
+        """Wait until the broker answers or has ended, as long as it computes: after a crash it recovers its logs."""
+        computed = 0.0
+        while not self._wait_for(lambda: self._answers() or has_ended(), _START_SECONDS):
+            before, computed = computed, cpu_seconds(self._live_pid() or 0)
+            if computed - before < _IDLE_SECONDS:
+                return
+            on_step(f"The broker does not answer yet: it is probably recovering its data. Its log is {self.log_file}")
 
     @staticmethod
     def _wait_for(condition: Callable[[], bool], seconds: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,21 +10,25 @@ import pytest
 from riverrun.errors import NotReadyError
 from riverrun.hosting.inputs import InputLag, beyond_warning
 from riverrun.records import TopicPartition
-from riverrun.releases.step_checks import readiness
+from riverrun.releases.step_checks import Readiness, readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def seen(*stands: tuple[int, int]) -> Callable[[], tuple[float, list[InputLag]]]:
-    """Looks, one per second, at an input with such a committed offset and such an end."""
+def seen(*stands: tuple[int, int], every: int = 1) -> Callable[[], tuple[float, list[InputLag]]]:
+    """Polls, one per second, of an input with such a committed offset and such an end."""
     looks = iter(enumerate(stands))
 
     def look() -> tuple[float, list[InputLag]]:
         second, (committed, end) = next(looks)
-        return float(second), [InputLag(TopicPartition("in", 0), False, committed, 0, end)]
+        return float(second * every), [InputLag(TopicPartition("in", 0), False, committed, 0, end)]
 
     return look
+
+
+def _until_the_end(stands: list[tuple[int, int]], every: int) -> list[Readiness]:
+    return list(itertools.islice(readiness(seen(*stands, every=every), max_lag=0, looks=1), len(stands)))
 
 
 def test_it_is_ready_once_it_was_close_to_the_end_at_several_looks_in_a_row() -> None:
@@ -50,6 +55,23 @@ def test_an_offset_beyond_the_end_is_not_0_behind(beyond: int) -> None:
     looks = readiness(seen((5 + beyond, 5), (5 + beyond, 5)), max_lag=10, looks=1, timeout_s=1.0)
     with pytest.raises(NotReadyError, match=f"{5 + beyond} of in-0, which ends at 5"):
         list(looks)
+
+
+@pytest.mark.parametrize("every", [1, 5, 7, 20])
+def test_rates_outlast_the_polls_between_two_commits(every: int) -> None:
+    positions = [(second // 30 * 300, 10_000 + second) for second in range(0, 120, every)]
+    polls = _until_the_end(positions, every)
+    for poll, (committed, _) in zip(polls, positions, strict=True):
+        if committed:
+            assert poll.processed_per_s > poll.arriving_per_s
+            assert "never" not in str(poll)
+        else:
+            assert "nothing has been processed" in str(poll)
+
+
+def test_slow_rates_are_not_shown_as_none() -> None:
+    _, second = _until_the_end([(0, 100), (1, 100)], 4)
+    assert "0.25/s processed, 0/s arriving" in str(second)
 
 
 def test_waiting_ends_with_an_error_that_says_how_far_it_was() -> None:

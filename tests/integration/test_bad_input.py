@@ -277,49 +277,91 @@ def test_a_record_of_which_a_task_is_run_is_not_skipped(broker: Broker, unique: 
     successor.close()
 
 
+class Regrouping:
+    """An application that writes records to a repartition topic, and refuses some of those that come from there."""
+
+    def __init__(self, broker: Broker, unique: str, directory: Path) -> None:
+        broker.create(1, f"{unique}.in", f"{unique}.out")
+        broker.write(f"{unique}.in", [(b"k", value, 10) for value in (b"1", b"2", b"bad 3", b"4", b"bad 5", b"6")])
+        self._broker, self._unique, self._directory = broker, unique, directory
+        self.app = self.with_settings()
+        self.tp = TopicPartition(f"{self.app.id}-again-repartition", 0)
+
+    def build(self, *_: Any) -> Any:
+        builder = StreamsBuilder()
+        stream = builder.stream(f"{self._unique}.in", Consumed(STRING, STRING)).select_key(lambda _, value: value)
+        again = stream.repartition(Repartitioned(key_serde=STRING, value_serde=STRING, name="again"))
+        again.map_values(refusing_bad).to(f"{self._unique}.out", Produced(STRING, STRING))
+        return builder.build()
+
+    def with_settings(self, **settings: Any) -> Application:
+        return self._broker.application(self._unique, self.build(), self._directory, bounded_engine="local", **settings)
+
+    def run(self) -> tuple[list[RunPlan], RunSummary]:
+        plans: list[RunPlan] = []
+        connected = self._broker.connected(self.app)
+        return plans, run(connected, resolve(connected), None, self.build, on_plan=plans.append)
+
+    def work(self) -> None:
+        """Let a worker commit each record until one fails."""
+        Worker(self.with_settings(commit_interval_ms=0)).run(until_caught_up=True)
+
+    def results(self) -> list[bytes]:
+        return [present(record.value) for record in self._broker.read(f"{self._unique}.out")]
+
+
+def refusing_bad(value: str) -> str:
+    if "bad" in value:
+        raise ValueError(value)
+    return value
+
+
 def test_a_record_of_a_repartition_topic_is_skipped_and_a_run_processes_the_rest(
     broker: Broker, unique: str, tmp_path: Path
 ) -> None:
-    def build(*_: Any) -> Any:
-        builder = StreamsBuilder()
-        stream = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).select_key(lambda _, value: value)
-        again = stream.repartition(Repartitioned(key_serde=STRING, value_serde=STRING, name="again"))
-        again.map_values(refuse).to(f"{unique}.out", Produced(STRING, STRING))
-        return builder.build()
-
-    def refuse(value: str) -> str:
-        if "bad" in value:
-            raise ValueError(value)
-        return value
-
-    def ran(app: Application) -> tuple[list[RunPlan], RunSummary]:
-        plans: list[RunPlan] = []
-        connected = broker.connected(app)
-        return plans, run(connected, resolve(connected), None, build, on_plan=plans.append)
-
-    broker.create(1, f"{unique}.in", f"{unique}.out")
-    broker.write(f"{unique}.in", [(b"k", value, 10) for value in (b"1", b"2", b"bad 3", b"4", b"bad 5", b"6")])
-    app = broker.application(unique, build(), tmp_path, bounded_engine="local")
-    tp = TopicPartition(f"{app.id}-again-repartition", 0)
+    regrouping = Regrouping(broker, unique, tmp_path)
+    app, tp = regrouping.app, regrouping.tp
     with pytest.raises(ProcessingError, match=f"riverrun skip APP {tp}@2"):
         Worker(app).run(until_caught_up=True)
     for _ in range(2):
         with pytest.raises(ProcessingError, match="ValueError: bad 3"):
-            ran(app)
+            regrouping.run()
     with pytest.raises(RangeError, match=r"Set commit\.interval\.ms = 0 and start a worker"):
         plan_skip(broker.connected(app), tp, 2)
-    each = broker.application(unique, build(), tmp_path, bounded_engine="local", commit_interval_ms=0)
     with pytest.raises(ProcessingError, match="ValueError: bad 3"):
-        Worker(each).run(until_caught_up=True)
-    skipped = _skipped(broker, each, tp)
+        regrouping.work()
+    skipped = _skipped(broker, app, tp)
     with pytest.raises(ProcessingError, match="ValueError: bad 5"):
-        Worker(each).run(until_caught_up=True)
-    assert _skipped(broker, each, tp) > skipped
-    (plan,), summary = ran(app)
+        regrouping.work()
+    assert _skipped(broker, app, tp) > skipped
+    (plan,), summary = regrouping.run()
     assert plan.slices
     assert summary.processed == 1
-    assert [present(record.value) for record in broker.read(f"{unique}.out")] == [b"1", b"2", b"4", b"6"]
+    assert regrouping.results() == [b"1", b"2", b"4", b"6"]
     assert not any(each.lag for each in input_lags(broker.connected(app)))
+
+
+def test_a_record_of_a_pack_is_skipped_by_its_number_and_no_other_one(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
+    regrouping = Regrouping(broker, unique, tmp_path)
+    app, tp = regrouping.app, regrouping.tp
+    with pytest.raises(ProcessingError, match="ValueError: bad 3"):
+        regrouping.run()
+    for number in (3, 5):
+        with pytest.raises(ProcessingError, match=f"ValueError: bad {number}"):
+            regrouping.work()
+        with pytest.raises(RangeError, match=f"riverrun skip {unique} {tp}@0#{number}"):
+            plan_skip(broker.connected(app), tp, 0)
+        with pytest.raises(RangeError, match=f"processes number {number} next, with key b'bad {number}'"):
+            plan_skip(broker.connected(app), tp, 0, number - 1)
+        planned = plan_skip(broker.connected(app), tp, 0, number)
+        assert planned.record.value == f"bad {number}".encode()
+        carry_out(broker.connected(app), planned)
+        with pytest.raises(RangeError, match=f"processes number {number + 1} next"):
+            carry_out(broker.connected(app), planned)
+    regrouping.run()
+    assert regrouping.results() == [b"1", b"2", b"4", b"6"]
 
 
 def _skipped(broker: Broker, app: Application, tp: TopicPartition) -> int:

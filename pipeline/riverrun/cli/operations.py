@@ -189,7 +189,12 @@ def _show_instance(status: Any) -> None:
 def skip(
     context: typer.Context,
     app: App,
-    record: Annotated[str, typer.Argument(help="Place of the record as errors name it: topic-partition@offset.")],
+    record: Annotated[
+        str,
+        typer.Argument(
+            help="Place of the record as errors name it: topic-partition@offset, or with #number in a pack."
+        ),
+    ],
     version: Version = None,
     *,
     dry_run: Annotated[
@@ -201,9 +206,8 @@ def skip(
     The record must be the next one of its task, and no instance may run the task. It goes to the dead letter topic, if
     the application has one.
     """
-    tp, offset = _place(record)
     chosen = settings_of(context).project().app(app, version=version)
-    planned = chosen.plan_skip(tp, offset)
+    planned = chosen.plan_skip(*_place(record))
     if dry_run:
         echo(f"{record} of task {planned.task_id} would be skipped; nothing was done")
         return
@@ -211,16 +215,18 @@ def skip(
     echo(f"{record} of task {done.task_id} is skipped")
 
 
-def _place(text: str) -> tuple[TopicPartition, int]:
-    name, _, offset = text.rpartition("@")
+def _place(text: str) -> tuple[TopicPartition, int, int]:
+    """Return the partition, the offset, and the number within a pack, 0 without one."""
+    name, _, place = text.rpartition("@")
+    offset, separator, number = place.partition("#")
     try:
         tp = TopicPartition.parse(name)
     except ValueError:
         tp = None
-    if tp is None or whole_number(offset) is None:
+    if tp is None or whole_number(offset) is None or (separator and not whole_number(number)):
         message = f"{text!r} does not name a record"
         raise RangeError(message, hint="Write topic-partition@offset, such as clicks-0@8.")
-    return tp, int(offset)
+    return tp, int(offset), int(number or 0)
 
 
 def snapshot(

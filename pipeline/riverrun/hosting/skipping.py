@@ -16,7 +16,7 @@ from riverrun.hosting.ownership import owning
 from riverrun.hosting.process import SystemClock, this_user
 from riverrun.kafka.ranges import read_range
 from riverrun.processor.handlers import context_of, dead_letter_queue_record
-from riverrun.records import OffsetRange, RawRecord, TaskId, TopicPartition
+from riverrun.records import OffsetRange, RawRecord, TaskId, TopicPartition, shortened
 from riverrun.runtime.packs import opened, unguarded, writer_of
 from riverrun.runtime.times import OffsetMetadata
 
@@ -33,17 +33,22 @@ _BATCH_OF_LOG = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A record to skip, with the offset to commit, and metadata that keep the partition's time."""
+    """A record to skip, with the offset to commit, and metadata that keep the partition's time.
+
+    Args:
+        number: Number of the record within its pack, from 1; 0 of a record that is in none.
+    """
 
     task_id: TaskId
     tp: TopicPartition
     record: RawRecord
     offset: int
     metadata: str
+    number: int = 0
 
 
-def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int) -> Skip:
-    """Find a record, and make sure that its task processes it next."""
+def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int, number: int = 0) -> Skip:
+    """Find a record, and make sure that its task processes it next. `number` is that of a record within a pack, from 1."""
     require_nobody(connected)
     connected = connected.resolved()
     task_id = next((task_id for task_id, inputs in connected.layout.tasks.items() if tp in inputs), None)
@@ -56,7 +61,10 @@ def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int) 
     if record is None or record.offset != offset:
         raise _elsewhere(connected.application, task_id, tp, offset, record)
     is_internal = tp.topic not in connected.application.topology.source_topics
-    return _skip(task_id, tp, record, committed, is_internal=is_internal)
+    found = _skip(task_id, tp, record, committed, is_internal=is_internal)
+    if found.number != number:
+        raise _other_number(connected.application, found, number)
+    return found
 
 
 def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
@@ -68,7 +76,7 @@ def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
     connected = connected.resolved()
     with owning(connected, planned.task_id) as owner:
         # Once more, as the task may have progressed meanwhile. From here on, no other owner can commit.
-        found = plan_skip(connected, planned.tp, planned.record.offset)
+        found = plan_skip(connected, planned.tp, planned.record.offset, planned.number)
         _send_letter(application, found, owner)
         commits = {found.tp: (found.offset, found.metadata)}
         commit_and_keep(owner, application.id, commits, commits)
@@ -102,6 +110,22 @@ def _elsewhere(
     return RangeError(message, hint=hint)
 
 
+def _other_number(application: Application, found: Skip, number: int) -> RangeError:
+    place = f"{found.tp}@{found.record.offset}"
+    if not found.number:
+        return RangeError(f"Offset {found.record.offset} of {found.tp} is no pack: it has no record {number}")
+    message = (
+        f"Offset {found.record.offset} of {found.tp} is a pack, records that a run has written at once: task"
+        f" {found.task_id} of {application.id} processes number {found.number} next, with key {shortened(found.record.key)}"
+    )
+    skip = f"riverrun skip {application.config.name} {place}#{found.number}"
+    hint = (
+        "A run that failed may have failed at a later one. Set commit.interval.ms = 0 and start a worker: it commits each"
+        f" record, and stops at the one that fails. If that is number {found.number}: {skip}"
+    )
+    return RangeError(message, hint=hint)
+
+
 def _skip(
     task_id: TaskId, tp: TopicPartition, record: RawRecord, committed: CommittedOffset | None, *, is_internal: bool
 ) -> Skip:
@@ -121,7 +145,7 @@ def _skip(
     inner = RawRecord(key, value, timestamp, offset, unguarded(headers))
     is_last = taken + 1 == len(members)
     rest = replace(known, taken=0 if is_last else taken + 1)
-    return Skip(task_id, tp, inner, record.offset + is_last, rest.encode())
+    return Skip(task_id, tp, inner, record.offset + is_last, rest.encode(), taken + 1)
 
 
 def _send_letter(application: Application, skip: Skip, owner: TransactionalProducer) -> None:
@@ -136,6 +160,7 @@ def _send_letter(application: Application, skip: Skip, owner: TransactionalProdu
 
 def _note(connected: ConnectedApplication, skip: Skip) -> None:
     application = connected.application
-    name = f"{application.config.name}/{application.version}/{skip.tp}@{skip.record.offset}"
+    place = f"{skip.tp}@{skip.record.offset}{f'#{skip.number}' if skip.number else ''}"
+    name = f"{application.config.name}/{application.version}/{place}"
     note = {"by": this_user(), "at_ms": SystemClock().now_ms(), "task": str(skip.task_id)}
     ControlTopic(connected.admin, SKIPPED_TOPIC).put({name: msgspec.json.encode(note)})

@@ -335,12 +335,14 @@ class App:
         """
         return self._chosen.token
 
-    def plan_skip(self, tp: TopicPartition, offset: int) -> Skip:
+    def plan_skip(self, tp: TopicPartition, offset: int, number: int = 0) -> Skip:
         """Return how one input record would be skipped, without doing it.
 
         Args:
             tp: Partition of the record.
             offset: Offset of the record: the next one that its task would process.
+            number: Number of the record, from 1, if many records of a repartition topic share the offset. A run writes such
+                packs, and the error says so.
 
         Raises:
             RangeError: If it is not the next record of its task.
@@ -350,7 +352,7 @@ class App:
 
         application = self.loaded()
         self.require_no_switch(application)
-        return plan_skip(self._chosen.on_brokers(application), tp, offset)
+        return plan_skip(self._chosen.on_brokers(application), tp, offset, number)
 
     def skip(self, planned: Skip) -> Skip:
         """Skip a record; it goes to the dead letter topic, if the application has one.

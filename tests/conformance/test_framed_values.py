@@ -158,7 +158,8 @@ def run_on(host: Host, application_id: str, url: str) -> Run:
     inputs = {}
     for name, case in cases.items():
         subject = f"{host.topic(f'{name}-in')}-value"
-        head = b"\0" + registry_of({"url": url}).registered(subject, case.schema(), normalize=False).to_bytes(4)
+        found = registry_of({"url": url}).registered(subject, case.schema(), normalize=False)
+        head = b"\0" + found.schema_id.to_bytes(4)
         rows = [(b"k%d" % number, head + each, 1 + number) for number, each in enumerate(case.payloads)]
         inputs[f"{name}-in"] = rows
     topic = host.topic

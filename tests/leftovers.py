@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -29,14 +30,18 @@ def end_with_this_process() -> IO[bytes]:
     return guard.stdin
 
 
-def _kill_all(mark: str) -> None:
-    entry = f"{_MARK}={mark}".encode()
+def _kill_all(mark: str) -> bool:
+    """Kill the processes that are there; return whether there were any."""
+    entry, found = f"{_MARK}={mark}".encode(), False
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if entry in (process / "environ").read_bytes().split(b"\0"):
                 os.kill(int(process.name), signal.SIGKILL)
+                found = True
+    return found
 
 
 if __name__ == "__main__":
     sys.stdin.read()  # until its other end is closed, by hand or by the end of that process
-    _kill_all(sys.argv[1])
+    while _kill_all(sys.argv[1]):  # one that is found late may have started others meanwhile
+        time.sleep(0.2)

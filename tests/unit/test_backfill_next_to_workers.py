@@ -17,53 +17,68 @@ from riverrun.spark.ranges import RunRange
 SCOPE = scope_of("2026-01-01", "2026-01-02")
 
 
+TP, IDLE = TopicPartition("in", 0), TopicPartition("in", 1)
+END = 9
+
+
 @dataclass
-class Rests:
-    """The offsets left at each poll, and the members of the group; the last of both stay."""
+class Workers:
+    """The group's members and the committed offset at each poll; the last of both stay."""
 
-    sizes: list[int]
     members: list[int]
+    committed: list[int | None]
     ran: list[int] = field(default_factory=list)
+    position: int = 0
 
-    def __call__(self) -> Any:
-        size = self.sizes.pop(0) if len(self.sizes) > 1 else self.sizes[0]
-        members = self.members.pop(0) if len(self.members) > 1 else self.members[0]
+    def rest(self) -> Any:
+        progress = SimpleNamespace(committed=self.poll, close=lambda: None)
+        start = self.position
         return SimpleNamespace(
-            range=RunRange({TopicPartition("in", 0): OffsetRange(0, size)}),
+            range=RunRange({TP: OffsetRange(start, END), IDLE: OffsetRange(3, 3)}),
             application=SimpleNamespace(id="app-v1"),
-            admin=SimpleNamespace(group=lambda _name: SimpleNamespace(members=("w",) * members)),
-            run=lambda: self.ran.append(size),
+            admin=SimpleNamespace(group=lambda _name: self.group(), progress_of=lambda _group: progress),
+            run=lambda: self.ran.append(END - start),
         )
+
+    def group(self) -> Any:
+        return SimpleNamespace(members=("w",) * (self.members.pop(0) if len(self.members) > 1 else self.members[0]))
+
+    def poll(self, tps: Any) -> dict[TopicPartition, tuple[int, str]]:
+        assert list(tps) == [TP], "partitions without records need no progress"
+        at = self.committed.pop(0) if len(self.committed) > 1 else self.committed[0]
+        self.position = max(self.position, at or 0)
+        return {} if at is None else {TP: (at, "")}
 
 
 @pytest.mark.parametrize(
-    ("sizes", "members", "left"),
+    ("members", "committed", "ran"),
     [
-        ([9, 5, 2, 0], [1], 0),
-        ([9, 9, 9], [1, 1, 0], 9),
-        ([9, 4], [1, 0], 4),
-        ([9], [0], 9),
-        ([0], [1], 0),
-        ([9, 9, 9, 3, 0], [2], 0),
+        ([1], [0, 4, 7, 9], []),
+        ([1], [None, None, 12], []),
+        ([1, 1, 1, 0], [2, 5], [4]),
+        ([1, 1, 0], [None], [9]),
+        ([0], [0], [9]),
+        ([2], [0, 0, 0, 8, 8, 9], []),
     ],
 )
 def test_what_workers_process_is_awaited_and_a_run_does_the_rest(
-    sizes: list[int], members: list[int], left: int, monkeypatch: pytest.MonkeyPatch
+    members: list[int], committed: list[int | None], ran: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill, "_POLL_SECONDS", 0)
-    assert waited(Rests(sizes, members), timeout_ms=300_000) == left
+    assert done(Workers(members, committed), 300_000, monkeypatch) == ran
 
 
-@pytest.mark.parametrize("sizes", [[9], [9, 8]])
+@pytest.mark.parametrize(("committed", "ran"), [([None], [9]), ([0], [9]), ([1, 2], [7])])
 def test_workers_that_process_nothing_are_not_awaited_for_ever(
-    sizes: list[int], monkeypatch: pytest.MonkeyPatch
+    committed: list[int | None], ran: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert done(Workers([1], committed), 50, monkeypatch) == ran
+
+
+def done(workers: Workers, timeout_ms: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(backfill, "_POLL_SECONDS", 0)
-    assert waited(Rests(sizes, [1]), timeout_ms=50) == sizes[-1]
-
-
-def waited(rests: Rests, timeout_ms: int) -> int:
-    config = SimpleNamespace(streams=SimpleNamespace(task_timeout_ms=timeout_ms))
+    monkeypatch.setattr(Backfill, "_planned", lambda _self: (None, None))
+    config = SimpleNamespace(streams=SimpleNamespace(task_timeout_ms=timeout_ms, commit_interval_ms=1))
     chosen: Any = SimpleNamespace(name="app", config=config)
     nothing: Any = None
-    return Backfill(chosen, nothing, SCOPE, rests)._unprocessed().range.size
+    Backfill(chosen, nothing, SCOPE, workers.rest).run()
+    return workers.ran

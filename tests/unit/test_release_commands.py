@@ -302,6 +302,21 @@ def test_a_chain_of_steps_stops_where_a_person_is_asked(shell: Shell) -> None:
     assert "cut: v2 is live, 0 corrections were published" in out
 
 
+def test_a_chain_does_not_take_the_switch_from_another_process(shell: Shell) -> None:
+    shell.at(Step.GATED)
+    cuts = []
+
+    def cut(releaser: Releaser, *_arguments: Any, **_options: Any) -> Release:
+        cuts.append(releaser._registry.write(releaser.status().to(Step.CUTTING)))
+        message = "The release has changed"
+        raise VersionConflictError(message)
+
+    shell.monkeypatch.setattr(Releaser, "cut", cut)
+    code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "cut")
+    assert (code, len(cuts)) == (REFUSED, 1)
+    assert "continuing from there" not in out
+
+
 @pytest.mark.parametrize("conflicts", range(7))
 @pytest.mark.parametrize("step", ["start", "reprocess", "gate"])
 def test_a_chain_continues_where_another_process_has_moved_the_release(shell: Shell, step: str, conflicts: int) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from riverrun.config import OutputKind
 from riverrun.errors import RangeError
-from riverrun.records import counted
+from riverrun.records import TopicPartition, counted
 from riverrun.releases.scope import chosen_tables, moment_text
 from riverrun.releases.topology import outputs
 
@@ -180,23 +181,30 @@ class Backfill:
         on_plan(plan)
         repair = self._recomputed(part)
         # Determined again: records may have come, or been processed, during the repair.
-        rest = self._unprocessed()
+        rest = self._rest()
+        if rest.range.size and rest.admin.group(rest.application.id).members:
+            if self._is_left_to_workers(rest):
+                return BackfillOutcome(plan, repair, None)
+            rest = self._rest()
         return BackfillOutcome(plan, repair, rest.run() if rest.range.size else None)
 
-    def _unprocessed(self) -> PlannedRun:
-        """Return the run over what workers leave: while some process the application, they process the interval as well."""
-        patience_s = self._chosen.config.streams.task_timeout_ms / 1000
-        least, since_s = None, time.monotonic()
-        while (rest := self._rest()).range.size and rest.admin.group(rest.application.id).members:
-            if least is None:
-                log.warning("%s: workers process the rest of the interval: waiting for them", self._chosen.name)
-            if least is None or rest.range.size < least:
-                least, since_s = rest.range.size, time.monotonic()
-            # Workers that have died or are paused process nothing: the run reports what is in its way.
-            if time.monotonic() - since_s > patience_s:
-                break
-            time.sleep(_POLL_SECONDS)
-        return rest
+    def _is_left_to_workers(self, rest: PlannedRun) -> bool:
+        """Wait until workers have processed a range. Return False if they end before, or process nothing for long."""
+        log.warning("%s: workers process the rest of the interval: waiting for them", self._chosen.name)
+        streams, group = self._chosen.config.streams, rest.application.id
+        # Workers that have died or are paused process nothing: the run reports what is in its way.
+        patience_s = max(streams.task_timeout_ms, 2 * streams.commit_interval_ms) / 1000
+        ends = {tp: each.end for tp, each in rest.range.ranges.items() if each.size}
+        found, since_s = dict[TopicPartition, tuple[int, str]](), time.monotonic()
+        with closing(rest.admin.progress_of(group)) as progress:
+            while rest.admin.group(group).members and time.monotonic() - since_s <= patience_s:
+                before, found = found, progress.committed(ends)
+                if all(tp in found and found[tp][0] >= end for tp, end in ends.items()):
+                    return True
+                if found != before:
+                    since_s = time.monotonic()
+                time.sleep(_POLL_SECONDS)
+        return False
 
     def recompute(self, on_plan: Callable[[BackfillPlan], None] = lambda _plan: None) -> Repair | None:
         """Compute only what is processed already, and leave the rest.

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ApprovalNeededError, VersionConflictError
-from riverrun.hosting.release import ACTIONS, APPROVE, CUT, Step
+from riverrun.hosting.release import ACTIONS, APPROVE, CUT, SWITCHING, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +40,10 @@ def take_through(
         try:
             return _taken_through(releaser, candidate, last, tell, carry=carry)
         except VersionConflictError as error:
-            # Nothing was written. Two chains of one release would end each other otherwise.
-            if not left or releaser.status().candidate != candidate:
+            # Two chains of one release would end each other otherwise. But of two switches the last one wins, and fences the
+            # other: chains that continue there would take it from each other again and again.
+            now = releaser.status()
+            if not left or now.candidate != candidate or now.step in SWITCHING:
                 raise
             tell(f"{error.message}: continuing from there")
     raise AssertionError  # the last attempt returns or raises

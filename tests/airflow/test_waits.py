@@ -281,7 +281,7 @@ for of_task, of_run in itertools.product(hours, hours):
         elif expected is None:
             is_right = found.timeout is None
         else:
-            is_right = timedelta() < timedelta(hours=expected) - found.timeout < timedelta(minutes=1)
+            is_right = timedelta() <= timedelta(hours=expected) - found.timeout < timedelta(minutes=1)  # both are whole ms
         if not is_right:
             wrong.append([of_task, of_run, type(task).__name__, str(found)])
 tell(wrong)

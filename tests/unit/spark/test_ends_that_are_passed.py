@@ -28,7 +28,7 @@ def standing(passed: int, left: int, end: int = 9) -> Any:
     )
     metadata = OffsetMetadata(0).encode()
     known = {PASSED: CommittedOffset(passed, metadata), LEFT: CommittedOffset(left, metadata)}
-    topology = SimpleNamespace(source_topics=["in"], sub_topologies=lambda: [])
+    topology = SimpleNamespace(source_topics=["in"], sub_topologies=list)
     config = SimpleNamespace(streams=SimpleNamespace(auto_offset_reset="earliest"))
     application = SimpleNamespace(config=config, topology=topology, published=None)
     connected: Any = SimpleNamespace(id="app-v1", admin=admin, topology=topology, application=application)

@@ -58,6 +58,6 @@ def test_only_a_run_with_nothing_left_warns_of_it(
     assert [record.message.partition(" is at")[0] for record in caplog.records] == ["app-v1"] * expected
 
 
-def test_a_topic_that_ends_before_the_position_is_refused_though_the_end_may_be_passed() -> None:
+def test_a_topic_that_ends_before_the_position_is_refused_in_any_case() -> None:
     with pytest.raises(RangeError, match="at offset 7 of in-0, which ends at 6"):
         resolve(standing(7, 2, end=6), end="in-0@4,in-1@5", may_be_passed=True)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _HOUR_MS = 3_600_000
 # An event time that no record reaches.
 _NEVER = 1 << 62
+# Arguments of a watch that are in the name of its asset.
+_NAMED = ("event_hours", "minutes", "records", "riverrun_conn_id")
 
 
 class NewRecordsTrigger(BaseEventTrigger):
@@ -158,13 +160,18 @@ def watched(topics: str | Sequence[str], *, name: str = "", **conditions: Any) -
 
     Args:
         topics: The topic, or several.
-        name: Name of the asset; by default, `riverrun-watch:` with the topics and the conditions. Airflow keeps the position
-            with it: a watch whose conditions change keeps its position if it has a name.
+        name: Name of the asset; by default, `riverrun-watch:` with the topics, `records`, `minutes`, `event_hours` and the
+            connection. Airflow keeps the position with it. Watches that differ in nothing of this need names, and a named
+            one keeps its position whatever changes.
         conditions: The arguments of `NewRecordsTrigger`: `records`, `minutes`, `event_hours`, `start` and so on.
     """
     listed = [topics] if isinstance(topics, str) else list(topics)
     # Airflow has one watch for each asset: the one that it reads last.
-    told = "&".join(f"{key}={value}" for key, value in sorted(conditions.items()))
+    told = "&".join(f"{key}={conditions[key]}" for key in _NAMED if conditions.get(key))
     chosen = name or f"riverrun-watch:{','.join(listed)}?{told}"
     watcher = AssetWatcher(name=chosen, trigger=NewRecordsTrigger(listed, watch=chosen, **conditions))
-    return Asset(name=chosen, group="riverrun", watchers=[watcher])
+    made = Asset(name=chosen, group="riverrun", watchers=[watcher])
+    # Airflow normalises URIs, so that those of several names may be equal; it leaves schemes of users alone.
+    if made.uri != chosen:
+        made.uri = f"x-{chosen}"
+    return made

@@ -269,6 +269,10 @@ def _watch(topic: ControlTopic, order: Order, ended: threading.Event, progress: 
         # Users' code may swallow the interrupt. Its task has failed by now, or another attempt computes.
         if told_ms is not None and now_ms() - told_ms > _ENDING_MS:
             log.error("the driver does not end, and is killed")
+            # Otherwise it would count as dead, which costs a retry. Whatever brokers do, it has to end.
+            with suppress(Exception):
+                note = Note(ENDED, now_ms(), "killed: it did not end within a minute")
+                topic.put({order.id: msgspec.json.encode(note)})
             os._exit(1)
         left_s = _HEARTBEAT_SECONDS if order.until_ms is None else max(0.0, (order.until_ms - now_ms()) / 1000)
         if ended.wait(min(_HEARTBEAT_SECONDS, left_s or _HEARTBEAT_SECONDS)):

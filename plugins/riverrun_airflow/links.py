@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 PAGE = "/riverrun"
 """The path of the page, below Airflow's own address."""
 
+# Methods of operators and sensors whose result may become that of the task.
+_RETURNING = ("execute", "resume", "driven", "poke", "result")
+
 
 class ApplicationLink(BaseOperatorLink):
     """Leads from a task to the page of its application."""
@@ -113,7 +116,10 @@ def base() -> str:
 
 def returning_fields(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return an operator's arguments; other tasks get its result as a whole, and its fields as `task.output["field"]`."""
-    return {"multiple_outputs": True, **documented(operator, kwargs)}
+    # A class of a user's may return what has no fields, and would fail after its work is done.
+    methods = (getattr(type(operator), name, None) for name in _RETURNING)
+    is_ours = all(method.__module__.startswith(("airflow.", __package__)) for method in methods if method is not None)
+    return {"multiple_outputs": is_ours, **documented(operator, kwargs)}
 
 
 def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:

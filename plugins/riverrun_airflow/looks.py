@@ -61,14 +61,17 @@ def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
 
 def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_lag: int) -> Look:
     """Check whether a version stays live until a time; findings are that it is not, or its lag exceeds `max_lag` (0: any)."""
+    from riverrun.hosting.inputs import beyond_warning
     from riverrun.hosting.process import SystemClock
 
     release = releaser_of(project, app, "", "").status()
     if release.live != version:
         return Look(f"{release.live} is live", is_over=True, found=f"{version} is not live: {release.progress}")
-    lag = sum(each.lag for each in front_door(project).app(app, version=version).lag())
+    lags = front_door(project).app(app, version=version).lag()
+    lag, beyond = sum(each.lag for each in lags), beyond_warning(lags)
     found = f"{version} is {lag} offsets behind" if 0 < max_lag < lag else ""
-    return Look(f"{version} is live, {lag} offsets behind", SystemClock().now_ms() >= until_ms, found)
+    said = f"{version} is live, {beyond or f'{lag} offsets behind'}"
+    return Look(said, SystemClock().now_ms() >= until_ms, f"{version}: {beyond}" if beyond else found)
 
 
 def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look:

@@ -57,6 +57,8 @@ class Notices:
 class LagOperator(BaseOperator):
     """Measures how far the live version and a release's candidate are behind. Fails if one falls further and further behind.
 
+    Fails as well if committed offsets are beyond the ends of topics, as after a topic was created again.
+
     Args:
         app: Name of the application, as in `[apps.NAME]`.
         looks: Number of consecutive polls at which the lag of a version must have grown for the task to fail.
@@ -85,7 +87,10 @@ class LagOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, int]:
         """Return the lag in offsets, by version. If a lag grows, the failure is not retried."""
-        now = acting(lambda: lags_of(located(self.config, self.riverrun_conn_id).project(), self.app))
+        from riverrun.hosting.inputs import SHORTER, beyond_warning
+
+        lags = acting(lambda: lags_of(located(self.config, self.riverrun_conn_id).project(), self.app))
+        now = {version: sum(each.lag for each in found) for version, found in lags.items()}
         task: Any = context["ti"]
         # The lags of earlier runs are in their XComs: Airflow keeps no other state from run to run.
         before = task.xcom_pull(self.task_id, key=_LOOKS, include_prior_dates=True, map_indexes=-1) or []
@@ -93,6 +98,10 @@ class LagOperator(BaseOperator):
         task.xcom_push(_LOOKS, looks)
         for version, lag in now.items():
             self.log.info("%s %s is %d offsets behind", self.app, version, lag)
+        beyond = [f"{version}: {said}" for version, found in lags.items() if (said := beyond_warning(found))]
+        if beyond:
+            message = f"{self.app}: {'; '.join(beyond)}\nHint: {SHORTER}"
+            raise AirflowFailException(message)
         told = [f"{version}: {', '.join(map(str, seen))}" for version, seen in growing(looks, int(self.looks)).items()]
         if told:
             message = f"{self.app} falls further and further behind, in offsets: {'; '.join(told)}"

@@ -50,6 +50,7 @@ class Partition:
         start: The first offset that still exists.
         end: The last stable offset.
         lag: Number of offsets left to process.
+        behind: The lag as text.
         stretches: States of its offsets, first to last.
     """
 
@@ -57,6 +58,7 @@ class Partition:
     start: int
     end: int
     lag: int
+    behind: str
     stretches: tuple[Stretch, ...]
 
 
@@ -120,7 +122,7 @@ def overview(project: ProjectConfig, app: str) -> Overview:
             committed = each.start if each.committed is None else each.committed
             states = _of(each.tp, ranges)
             stretches = stretches_of(each.start, committed, each.end, states, judged.get(each.tp, 0))
-            partitions.append(Partition(str(each.tp), each.start, each.end, each.lag, stretches))
+            partitions.append(Partition(str(each.tp), each.start, each.end, each.lag, each.text, stretches))
     checks = tuple(application.checks.history(_CHECKS))
     return Overview(release, tuple(partitions), tuple(runs), checks, project.app(app).docs_directory)
 

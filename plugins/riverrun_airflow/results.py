@@ -166,7 +166,8 @@ def unless_empty(context: Context, result: dict[str, Any], *, skip: bool) -> dic
     """Return the result of a task; if it is empty and `skip` is set, keep it and skip the task."""
     if skip and result["empty"]:
         # A skipped task returns nothing, but others may still read that its result is empty.
-        for name, value in {**result, _RETURNED: result}.items():
+        fields = result if context["ti"].task.multiple_outputs else {}
+        for name, value in {**fields, _RETURNED: result}.items():
             context["ti"].xcom_push(name, value)
         message = "there was nothing to process"
         raise AirflowSkipException(message)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from riverrun.config import ProjectConfig
     from riverrun.hosting.application import Application
     from riverrun.hosting.control_topic import ControlTopic
+    from riverrun.hosting.inputs import InputLag
     from riverrun.project.riverrun import Riverrun
     from riverrun.project.runs import BoundedRun
     from riverrun.quality.gate import Verdict
@@ -349,8 +350,8 @@ def notes_of_drivers(project: ProjectConfig) -> ControlTopic:
     return ControlTopic(front_door(project).cluster.admin, _DRIVERS)
 
 
-def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
-    """Return the lag in offsets of the live version, and of the candidate of a release that is under way."""
+def lags_of(project: ProjectConfig, app: str) -> dict[str, list[InputLag]]:
+    """Return the lags of the live version, and of the candidate of a release that is under way."""
     from riverrun.hosting.control_topic import release_of
     from riverrun.hosting.release import SETTLED
 
@@ -359,7 +360,7 @@ def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
     versions = [release.live]
     if release.candidate is not None and release.step not in SETTLED:
         versions.append(release.candidate)
-    return {version: sum(each.lag for each in riverrun.app(app, version=version).lag()) for version in versions}
+    return {version: riverrun.app(app, version=version).lag() for version in versions}
 
 
 def now_ms() -> int:

@@ -125,7 +125,7 @@ def _partition(each: Partition) -> str:
     shown = "".join(_stretch(part, each.end) for part in each.stretches)
     return (
         f'<tr><td>{escape(each.name)}<td class="offsets">{each.start}..{each.end}'
-        f'<td><div class="bar">{shown}</div><td>{each.lag}</tr>'
+        f'<td><div class="bar">{shown}</div><td>{each.behind}</tr>'
     )
 
 

@@ -94,6 +94,13 @@ def begun(asset):
 tell([begun(each) for each in others])
 tell([len({each.name for each in (counted, *others)}), len(store)])
 
+# Only conditions are in a name. Airflow normalises URIs, but two assets never have one URI.
+same = watched("in", records=2), watched("in", records=2, minutes=0, every_s=7, config="a/b", start="earliest")
+apart = [watched("in", records=1, name=each) for each in ("w:in", "w:in#a", "w:in#b", "w:in?a=", "w:in?b=")]
+apart += [watched("in", records=1, riverrun_conn_id=each) for each in ("a#b", "a#c")]
+tell([{each.name for each in same} == {"riverrun-watch:in?records=2"}, same[0].uri == same[0].name, apart[0].uri == "w:in"])
+tell(len({each.uri for each in apart}) == len(apart))
+
 # A watch whose position was kept without a name continues from it.
 old = Stored({arrivals._key(["in"]): {"since": "in-0@20", "since_ms": 0, "passed_ms": None}})
 tell(events(made(watched("in", records=10, every_s=0), old), (30, 0, 0))[0])
@@ -185,12 +192,16 @@ except RangeError as error:
 
 
 def test_watchers_report_each_new_record_once_and_sensors_wait_as_airflows_do(tmp_path: Path) -> None:
-    counted, kept, after, others, own, continued, timed, hourly, shown, *rest = printed_by(SCRIPT, tmp_path)
+    counted, kept, after, others, own, names, are_apart, continued, timed, hourly, shown, *rest = printed_by(
+        SCRIPT, tmp_path
+    )
     assert counted == [["in-0@5..15", "records"], ["in-0@15..26", "records"]]
     assert kept == "in-0@26"
     assert after == [["in-0@26..36", "records"]], "another triggerer goes on"
     assert others == [[["in-0@5..7", "records"]], [["in-0@5..6", "minutes"]], [["in-0@5..7", "records"]]]
     assert own == [4, 4]
+    assert names == [True, True, True]
+    assert are_apart
     assert continued == [["in-0@20..30", "records"]]
     assert timed == [["in-0@5..6", "minutes"], ["in-0@6..8", "minutes"]]
     assert hourly == [["in-0@5..8", "event_time"], ["in-0@8..12", "event_time"]]

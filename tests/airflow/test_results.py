@@ -66,17 +66,17 @@ operators.topics_of = lambda application: (("clicks",), ("sums",))
 
 def context():
     pushed = {}
-    ti = SimpleNamespace(xcom_push=pushed.__setitem__)
+    ti = SimpleNamespace(xcom_push=pushed.__setitem__, task=SimpleNamespace(multiple_outputs=has_fields))
     return {"task_state_store": Kept(), "run_id": "m", "ti": ti, "outlet_events": OutletEventAccessors()}, pushed
 
 def outcome(action, pushed):
     try:
         return ["returns", action()["empty"]]
     except AirflowSkipException:
-        return ["is skipped", pushed["return_value"]["empty"] and pushed["empty"]]
+        return ["is skipped", pushed["return_value"]["empty"] and pushed.get("empty", "without fields")]
 
 found = []
-for skip in False, True:
+for skip, has_fields in (False, True), (True, True), (True, False):
     task = operators.BoundedRunOperator(task_id="run", app="clicks", skip_if_empty=skip, max_records_per_slice="500")
     given, pushed = context()
     tell(outcome(lambda: task.execute(given), pushed))
@@ -142,6 +142,18 @@ for made in own.tasks:
     _push_xcom_if_needed({"app": "clicks", "records_out": {"sums": 3}}, ti, SimpleNamespace(info=lambda *_, **__: None))
     output = made.output["records_out"]
     tell([output.key in pushed, pushed[output.key], pushed["return_value"]["app"]])
+
+# A class of a user's may return anything.
+class Told(operators.BoundedRunOperator):
+    def execute(self, context):
+        return str(super().execute(context))
+class Sensed(waiting.ProcessedSensor):
+    def result(self, context, found):
+        return 5
+class Named(operators.BoundedRunOperator):
+    ui_color = "#fff"
+given = {"task_id": "t", "app": "clicks"}
+tell([each.multiple_outputs for each in (Told(**given), Sensed(**given), Named(**given), Told(**given, multiple_outputs=True))])
 """
 
 
@@ -169,8 +181,12 @@ def test_the_result_of_a_run_is_of_all_attempts_and_is_carried_by_events(tmp_pat
         "compared": 0,
     }
     assert empty[:6] == [True, False, True, False, False, False], "what failed attempts have done is not known"
-    assert empty[6:10] == [["returns", True], ["returns", True], ["is skipped", True], ["is skipped", True]]
-    assert empty[10:] == [
+    assert (
+        empty[6:12]
+        == [[each, True] for each in ("returns", "is skipped") for _ in range(2)]
+        + [["is skipped", "without fields"]] * 2
+    )
+    assert empty[12:] == [
         True,
         "max_records_per_slice is 'many', which is not a natural number",
         ["ValueError", "none_failed"],
@@ -180,6 +196,7 @@ def test_the_result_of_a_run_is_of_all_attempts_and_is_carried_by_events(tmp_pat
         [["correction", {"from": "2026-01-01", "to": "2026-01-02"}, "sums-0@5..7"]],
         [],
         *[[True, {"sums": 3}, "clicks"]] * 9,
+        [False, False, True, True],
     ]
 
 

@@ -281,7 +281,7 @@ for of_task, of_run in itertools.product(hours, hours):
         elif expected is None:
             is_right = found.timeout is None
         else:
-            is_right = timedelta() <= timedelta(hours=expected) - found.timeout < timedelta(minutes=1)  # both are whole ms
+            is_right = abs(timedelta(hours=expected) - found.timeout) < timedelta(minutes=1)
         if not is_right:
             wrong.append([of_task, of_run, type(task).__name__, str(found)])
 tell(wrong)
@@ -303,7 +303,7 @@ for until_ms in None, now_ms() + 10**6, now_ms() - 1:
 tell(len(told_to_end))
 
 # A driver interrupts its work in time, whether brokers answer or not, and is killed if users' code swallows that.
-class Gone:
+class Gone(dict):
     def put(self, notes):
         raise BrokerError("gone")
 
@@ -314,7 +314,12 @@ class There(dict):
 
 drivers._HEARTBEAT_SECONDS = 0.2
 killed = []
-drivers.os._exit = killed.append
+
+def exited(code):
+    killed.append(code)
+    raise SystemExit
+
+drivers.os._exit = exited
 for topic, until_ms in (Gone(), now_ms() + 700), (There(), now_ms() + 700), (There({"d/end": b""}), None):
     order, ended = drivers.Order("d", "", None, until_ms=until_ms), threading.Event()
     watch = threading.Thread(target=drivers._watch, args=(topic, order, ended, LoggedProgress(drivers.log)), daemon=True)
@@ -330,6 +335,7 @@ for topic, until_ms in (Gone(), now_ms() + 700), (There(), now_ms() + 700), (The
     ended.set()
     watch.join()
     killed.clear()
+    tell(json.loads(topic["d"])["state"] if topic else "brokers are away")
     drivers._ENDING_MS = 60_000
 """
 
@@ -393,6 +399,33 @@ def tries_of(chance):
 print("=" + json.dumps([tries_of(random.Random(seed)) for seed in range(20)]))
 """
 
+LAGS = """
+import json
+from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowFailException
+from riverrun_airflow import looks, notices
+from riverrun.hosting.inputs import InputLag
+from riverrun.hosting.release import Release
+from riverrun.records import TopicPartition
+
+def lags(committed):
+    app = SimpleNamespace(lag=lambda: [InputLag(TopicPartition("in", 0), False, committed, 0, 5)])
+    return SimpleNamespace(app=lambda name, version: app)
+
+looks.releaser_of = lambda *_: SimpleNamespace(status=lambda: Release("clicks", "v1"))
+notices.located = lambda *_: SimpleNamespace(project=lambda: None)
+kept = SimpleNamespace(xcom_pull=lambda *_, **__: [], xcom_push=lambda key, value: print("=" + json.dumps(value)))
+for committed in 3, 99:
+    looks.front_door = lambda _project: lags(committed)
+    found = looks.look(None, "watched", app="clicks", version="v1", until_ms=0, max_lag=0)
+    print("=" + json.dumps([found.said, found.is_over, found.found]))
+    notices.lags_of = lambda _project, name: {"v1": lags(committed).app(name, "v1").lag()}
+    try:
+        print("=" + json.dumps(notices.LagOperator(task_id="look", app="clicks").execute({"ti": kept})))
+    except AirflowFailException as error:
+        print("=" + json.dumps(str(error)))
+"""
+
 
 def printed_by(script: str, directory: Path, servers: str = "127.0.0.1:1", *arguments: str) -> list[Any]:
     """Run a script next to a project without applications, and return the values that it tells."""
@@ -454,9 +487,19 @@ def test_each_finished_batch_of_an_import_is_in_one_event_whatever_tries_fail(tm
     assert sum(batches) > len(batches)
 
 
+def test_offsets_beyond_the_end_are_found_by_watches_and_checks_of_lag(tmp_path: Path) -> None:
+    *known, (said, is_over, found), pushed, failure = printed_by(LAGS, tmp_path)
+    assert known == [["v1 is live, 2 offsets behind", True, ""], [{"v1": 2}], {"v1": 2}]
+    assert is_over
+    assert found == "v1: committed offsets are beyond the end: 99 of in-0, which ends at 5. " + found.partition(". ")[2]
+    assert said == f"v1 is live, {found.removeprefix('v1: ')}"
+    assert pushed == [{"v1": 0}]
+    assert failure.startswith(f"clicks: {found}\nHint: Try again in a minute")
+
+
 def test_waits_and_drivers_end_when_the_time_of_their_task_or_run_is_up(tmp_path: Path) -> None:
     wrong, late, told, *interrupted = printed_by(LIMITS, tmp_path)
     assert wrong == []
     assert late == ["timeout", []]
     assert told == 1
-    assert interrupted == [True, True, True]
+    assert interrupted == [True, "brokers are away", True, "ended", True, "ended"]

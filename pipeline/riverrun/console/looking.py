@@ -211,7 +211,7 @@ class _AppLook:
             found |= {"group": group.state, "members": len(group.members), "scheme": self._instances.scheme}
             found["instances"] = self._instances.found(application_id, servers)
             found |= lag_object(input_lags(ConnectedApplication(self._application(version), admin)))
-            found["error"] = expiry_warning(admin, self._config, version)
+            found["error"] = found["error"] or expiry_warning(admin, self._config, version)
         except StreamsError as error:
             found["error"] = _told(error)
         return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from riverrun.hosting.inputs import beyond_warning
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -104,12 +106,13 @@ def change_object(change: ReleaseChange) -> dict[str, Any]:
 
 
 def lag_object(lags: list[InputLag]) -> dict[str, Any]:
-    """Return the lag of a version, with the partitions of the highest lag."""
+    """Return the lag of a version, with the partitions of the highest lag, and an error if it is misleading."""
     furthest = sorted(lags, key=lambda each: (-each.lag, each.tp))[:_MOST_PARTITIONS]
     return {
         "lag": sum(each.lag for each in lags if not each.is_internal),
         "internal_lag": sum(each.lag for each in lags if each.is_internal),
         "partitions": len(lags),
+        "error": beyond_warning(lags),
         "inputs": [
             {"partition": str(each.tp), "committed": each.committed, "end": each.end, "lag": each.lag}
             for each in furthest

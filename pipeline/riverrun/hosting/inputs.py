@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Hint about committed offsets that are beyond the ends of their partitions.
+SHORTER = (
+    "Try again in a minute: a broker that has just started may not know its last records yet. If the topic was recreated,"
+    " release a new version, which begins at its first record."
+)
+
 
 class InputLag(NamedTuple):
     """The lag of one input of an application, in offsets.

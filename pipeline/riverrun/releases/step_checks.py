@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import ApprovalNeededError, NotReadyError, ReleaseError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.control_topic import known_release
-from riverrun.hosting.inputs import beyond_warning, input_lags
+from riverrun.hosting.inputs import SHORTER, beyond_warning, input_lags
 from riverrun.hosting.release import APPROVE, BEGUN, CUT, GATE, REPROCESS, ROLLBACK, SETTLED, Step
 from riverrun.quality.expectations import declared
 from riverrun.records import OffsetVector
@@ -45,6 +45,7 @@ class Readiness:
         processed_per_s: Offsets processed per second in the last minute; 0 at the first poll.
         arriving_per_s: New offsets per second in the last minute.
         is_ready: Whether it was close to all ends at the last polls.
+        rates_s: Seconds in which these rates were measured; 0 at the first poll.
     """
 
     lag: int
@@ -52,6 +53,7 @@ class Readiness:
     processed_per_s: float
     arriving_per_s: float
     is_ready: bool
+    rates_s: float = 0.0
 
     @property
     def left_s(self) -> float | None:
@@ -64,10 +66,12 @@ class Readiness:
     def __str__(self) -> str:
         if self.is_ready:
             return f"ready: {self.lag} offsets behind"
+        if not self.rates_s:
+            return f"{self.lag} offsets behind (rates are not known yet)"
         left = self.left_s
-        if not self.processed_per_s:
-            return f"{self.lag} offsets behind: nothing has been processed since the last look"
         when = "never at this rate" if left is None else f"about {left:.0f} s"
+        if not self.processed_per_s:
+            when = f"nothing was processed in the last {self.rates_s:.0f} s"
         rates = f"{_rate(self.processed_per_s)} processed, {_rate(self.arriving_per_s)} arriving"
         return f"{self.lag} offsets behind ({rates}): {when}"
 
@@ -88,11 +92,13 @@ def readiness(
     close, earlier = 0, deque[tuple[float, int, int]]()
     while close < looks:
         at, lags = look()
+        if (beyond := beyond_warning(lags)) is not None:
+            message = f"The candidate cannot catch up: {beyond}"
+            raise NotReadyError(message, hint=SHORTER)
         began = at if began is None else began
         done, ends = sum(_position(each) for each in lags), sum(each.end for each in lags)
         largest = max((each.lag for each in lags), default=0)
-        beyond = beyond_warning(lags)
-        close = close + 1 if largest <= max_lag and beyond is None else 0
+        close = close + 1 if largest <= max_lag else 0
         earlier.append((at, done, ends))
         # Tasks commit in steps: between two polls, nothing may seem to be processed.
         while len(earlier) > 1 and earlier[1][0] <= at - _RATES_SECONDS:
@@ -100,10 +106,10 @@ def readiness(
         then, done_then, ends_then = earlier[0]
         passed_s = at - then
         rates = ((done - done_then) / passed_s, (ends - ends_then) / passed_s) if passed_s > 0 else (0.0, 0.0)
-        found = Readiness(sum(each.lag for each in lags), largest, *rates, is_ready=close >= looks)
+        found = Readiness(sum(each.lag for each in lags), largest, *rates, is_ready=close >= looks, rates_s=passed_s)
         yield found
         if timeout_s is not None and at - began >= timeout_s and not found.is_ready:
-            message = f"The candidate has not caught up within {timeout_s:g} s: {beyond or found}"
+            message = f"The candidate has not caught up within {timeout_s:g} s: {found}"
             raise NotReadyError(message, hint="Wait longer, or give it more workers.")
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RangeError
-from riverrun.hosting.inputs import reset_offsets
+from riverrun.hosting.inputs import SHORTER, reset_offsets
 from riverrun.hosting.ownership import settled_offsets
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.topic_ids import committed_ids, found_ids, require_same
@@ -29,10 +29,6 @@ LATEST = "latest"
 AGAIN = (
     "To process records again, release a new version, which begins at the first record (riverrun release), or start over"
     " (riverrun reset); --dry-run --from earliest only shows the results."
-)
-_SHORTER = (
-    "Try again in a minute: a broker that has just started may not know its last records yet. If the topic was recreated,"
-    " release a new version, which begins at its first record."
 )
 _TIME_HINT = "Times are written as 2013-07-01T00:00:00+00:00."
 
@@ -145,7 +141,7 @@ def _from_where_it_stands(
     for tp in beyond:
         if written[tp] < stands[tp]:
             message = f"{connected.id} is at offset {stands[tp]} of {tp}, which ends at {written[tp]}"
-            raise RangeError(message, hint=_SHORTER)
+            raise RangeError(message, hint=SHORTER)
         if not may_be_passed:
             message = f"{connected.id} is at offset {stands[tp]} of {tp}: {ends[tp]} as the end was already processed"
             raise RangeError(message, hint=AGAIN)

@@ -62,6 +62,12 @@ def version(name: str, *, live: bool, lag: int) -> dict[str, Any]:
     return known | {"scheme": "http", "instances": [instance_object("host-1:8090", STATUS)]} | lag_object(inputs)
 
 
+def test_the_lag_of_a_version_whose_offsets_are_beyond_the_end_has_an_error() -> None:
+    lag = InputLag(TopicPartition("clicks", 0), False, 3, 0, 5)
+    assert lag_object([lag])["error"] is None
+    assert "9 of clicks-0, which ends at 5" in lag_object([lag, lag._replace(committed=9)])["error"]
+
+
 def project() -> dict[str, Any]:
     """The state of a project at a look."""
     outcomes = {"no negative counts": "passed", HOSTILE: "warning: 3 of 9"}

@@ -11,7 +11,7 @@ import pytest
 
 from riverrun import BYTES, JSON, LONG, STRING, Serde, Window, Windowed, session_windowed, windowed
 from riverrun.config import StreamsConfig
-from riverrun.errors import ConfigError, DeserializationError, ProcessingError
+from riverrun.errors import BrokerError, ConfigError, DeserializationError, ProcessingError
 from riverrun.processor.handlers import ProducerRecord, error_handlers
 from riverrun.processor.sinks import JSON_FIELD, RefusedRecordsError
 from riverrun.records import TopicPartition
@@ -160,11 +160,16 @@ def test_records_that_cannot_be_read_are_skipped_counted_and_logged(caplog: pyte
     assert "(topic t, partition 2, offset 10)" in caplog.text
 
 
+def away(_letters: object) -> None:
+    message = "no broker answers"
+    raise BrokerError(message)
+
+
 def test_a_record_that_is_read_again_before_its_commit_is_skipped_once() -> None:
     letters = list[ProducerRecord]()
     found, _rows = readable(letters, topic="letters")
-    found.write, write = lambda _letters: letters[2], found.write
-    with pytest.raises(IndexError):
+    write, found.write = found.write, away
+    with pytest.raises(BrokerError):
         found.batch(TP, raws(GOOD, BAD))
     # Its letter may be lost, so it is decided again.
     found.write = write

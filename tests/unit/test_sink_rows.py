@@ -11,9 +11,9 @@ import pytest
 
 from riverrun import BYTES, JSON, LONG, STRING, Serde, Window, Windowed, session_windowed, windowed
 from riverrun.config import StreamsConfig
-from riverrun.errors import ConfigError, DeserializationError, ProcessingError
+from riverrun.errors import BrokerError, ConfigError, DeserializationError, ProcessingError
 from riverrun.processor.handlers import ProducerRecord, error_handlers
-from riverrun.processor.sinks import JSON_FIELD
+from riverrun.processor.sinks import JSON_FIELD, RefusedRecordsError
 from riverrun.records import TopicPartition
 from riverrun.serde.windowed import NO_END_MS
 from riverrun.transfers.sink_rows import SinkRows
@@ -158,6 +158,35 @@ def test_records_that_cannot_be_read_are_skipped_counted_and_logged(caplog: pyte
     assert (found.skipped, letters) == (3, [])
     assert "export totals in task 0_2 failed: DeserializationError: A value cannot be read" in caplog.text
     assert "(topic t, partition 2, offset 10)" in caplog.text
+
+
+def away(_letters: object) -> None:
+    message = "no broker answers"
+    raise BrokerError(message)
+
+
+def test_a_record_that_is_read_again_before_its_commit_is_skipped_once() -> None:
+    letters = list[ProducerRecord]()
+    found, _rows = readable(letters, topic="letters")
+    write, found.write = found.write, away
+    with pytest.raises(BrokerError):
+        found.batch(TP, raws(GOOD, BAD))
+    # Its letter may be lost, so it is decided again.
+    found.write = write
+    for _ in range(2):
+        found.batch(TP, raws(GOOD, BAD))
+        assert (found.skipped, len(letters)) == (1, 1)
+    found.refuse(RefusedRecordsError("no", {(TP, 7): "no"}))
+    for _ in range(2):
+        assert found.batch(TP, raws(GOOD, BAD)) is None
+        assert (found.skipped, len(letters)) == (2, 2)
+    found.committed({TP: 8})
+    batch = found.batch(TP, raws(GOOD, BAD))
+    assert batch is not None
+    assert (found.skipped, len(letters)) == (2, 2)
+    found.committed({TP: 9})
+    found.batch(TP, raws(GOOD, BAD))
+    assert (found.skipped, len(letters)) == (3, 3)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
+import random
+import sqlite3
 import tempfile
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -14,10 +18,11 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy.schema import CreateTable
 
 from riverrun import JSON, STRING
 from riverrun.config import StreamsConfig
-from riverrun.errors import ConfigError, StreamsError
+from riverrun.errors import ConfigError, EngineError, StreamsError
 from riverrun.kafka.consumer import Polled
 from riverrun.processor.handlers import ProducerRecord, error_handlers
 from riverrun.processor.sinks import OFFSET, PARTITION, TIMESTAMP, RefusedRecordsError, SinkBatch, SinkTable
@@ -26,7 +31,7 @@ from riverrun.testing.sinks import sink_table
 from riverrun.transfers.follower import Follower, FollowSettings
 from riverrun.transfers.sink_rows import SinkRows
 from riverrun.transfers.sql_columns import ColumnType
-from riverrun.transfers.sql_sink import SqlSink
+from riverrun.transfers.sql_sink import SqlSink, _offsets_table, _rows_table
 from riverrun.transfers.unreadable import ReadableRows
 from tests.brokers import free_port
 from tests.postgresql import running_postgres
@@ -48,6 +53,15 @@ class Place:
 
     url: str
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep a connection: the last one closes the file of DuckDB, which takes longest."""
+        with closing(sa.create_engine(self.url, poolclass=sa.NullPool).connect()):
+            yield
+
+    def empty(self, *statements: str) -> None:
+        self.run("DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets", *statements)
+
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         engine = sa.create_engine(self.url, poolclass=sa.NullPool)
         rows: list[tuple[Any, ...]] = []
@@ -59,10 +73,14 @@ class Place:
         return rows
 
 
-def places() -> Iterator[tuple[str, Place]]:
-    for name, url in URLS.items():
-        with tempfile.TemporaryDirectory() as directory:
-            yield name, Place(url.format(directory))
+@pytest.fixture(scope="module")
+def places() -> Iterator[dict[str, Place]]:
+    """Databases that a test has to empty."""
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+        found = {name: Place(url.format(directory)) for name, url in URLS.items()}
+        for place in found.values():
+            stack.enter_context(place.held())
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +113,7 @@ KINDS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.float32(), [1.5, 2.0**25]),
     (pa.int64(), [7, 2**53 + 1, -(2**62)]),
     (pa.int32(), [7, 2**24 + 1]),
+    (pa.int16(), [7, 1234]),
     (pa.decimal128(30, 3), [Decimal("1.005"), Decimal("123456789012345678901.123")]),
     (pa.decimal128(20, 0), [Decimal(2**60 + 1)]),
     (pa.timestamp("us", "UTC"), [dt.datetime(2026, 1, 2, 23, 59, 59, 123456, UTC)]),
@@ -127,6 +146,7 @@ COLUMNS = {
         "numeric(10, 2)",
         "date",
         "numeric(38, 3)",
+        "numeric(10, -2)",
         "timestamp",
         "timestamp(0)",
         "timestamptz",
@@ -150,19 +170,26 @@ def holds_or_refuses(place: Place, dialect: str, column: str) -> list[str]:
     """Return the values that a column of a type has changed."""
     wrong = []
     moment = {"sqlite": "TEXT"}.get(dialect, "TIMESTAMP")
-    for kind, values in KINDS:
-        for value in values:
-            made = f"CREATE TABLE target (_key VARCHAR(9), n BIGINT, x {column}, {OWN.format(moment)})"
-            place.run("DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets", made)
-            try:
-                write(place, table_with("x", kind), {"x": value})
-            except ConfigError:
-                assert place.run("SELECT x FROM target") == []
-                continue
-            ((found,),) = place.run("SELECT x FROM target")
-            if not is_equal(found, value):
-                wrong.append(f"{value!r} of {kind} became {found!r} in {column}")
+    with place.held():
+        for kind, values in KINDS:
+            place.empty(f"CREATE TABLE target (_key VARCHAR(9), n BIGINT, x {column}, {OWN.format(moment)})")
+            left = written(place, table_with("x", kind), values)
+            found = [value for (value,) in place.run("SELECT x FROM target ORDER BY _offset")]
+            changed = [pair for pair in zip(left, found, strict=True) if not is_equal(pair[1], pair[0])]
+            wrong += [f"{value!r} of {kind} became {there!r} in {column}" for value, there in changed]
     return wrong
+
+
+def written(place: Place, table: SinkTable, values: list[Any]) -> list[Any]:
+    """Write the values that a table does not refuse, and return them."""
+    try:
+        write(place, table, *({"x": value} for value in values))
+    except RefusedRecordsError as error:
+        assert place.run("SELECT x FROM target") == []
+        return written(place, table, [each for at, each in enumerate(values) if (TP, at) not in error.reasons])
+    except ConfigError:
+        return []
+    return values
 
 
 @pytest.mark.parametrize("column", COLUMNS["sqlite"])
@@ -189,10 +216,10 @@ def test_postgresql_has_each_value_or_refuses_it(column: str, postgres: Place) -
     assert holds_or_refuses(postgres, "postgresql", column) == []
 
 
-def test_columns_of_the_sinks_own_tables_change_nothing() -> None:
-    for _, place in places():
+def test_columns_of_the_sinks_own_tables_change_nothing(places: dict[str, Place]) -> None:
+    for place in places.values():
         for kind, values in KINDS:
-            place.run("DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets")
+            place.empty()
             write(place, table_with("x", kind), *({"x": value} for value in values))
             write_again = SqlSink(table_with("x", kind), place.url, "target")
             assert write_again.begin([TP]) == {TP: len(values)}
@@ -203,6 +230,7 @@ def test_columns_of_the_sinks_own_tables_change_nothing() -> None:
     ("text", "kind", "digits"),
     [
         ("INTERVAL", "other", None),
+        ("NUMERIC(10, -2)", "exact", -2),
         ("POINT", "other", None),
         ("BIGINT UNSIGNED", "whole", None),
         ("TIMESTAMP(3) WITHOUT TIME ZONE", "moment", 3),
@@ -220,8 +248,11 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\"'\
 
 @settings(max_examples=12, deadline=None)
 @given(NAMES, st.booleans())
-def test_columns_have_any_name_or_are_refused_before_anything_is_made(name: str, is_upsert: bool) -> None:
-    for _, place in places():
+def test_columns_have_any_name_or_are_refused_before_anything_is_made(
+    places: dict[str, Place], name: str, is_upsert: bool
+) -> None:
+    for place in places.values():
+        place.empty()
         try:
             table = table_with(name, pa.string(), is_upsert=is_upsert)
             write(place, table, {name: "v"})
@@ -235,10 +266,46 @@ def test_columns_have_any_name_or_are_refused_before_anything_is_made(name: str,
 @pytest.mark.parametrize("name", ["", "a\0b", "é" * 32, "x" * 64])
 def test_names_that_postgresql_cuts_are_refused(name: str) -> None:
     url = "postgresql+psycopg2://nobody@127.0.0.1:1/none"
-    with pytest.raises(ConfigError, match="The name of the column"):
+    with pytest.raises(ConfigError, match=r"The name of the column.* (is empty|has a NUL|has 64 bytes)"):
         SqlSink(table_with(name, pa.string()), url, "target")
     with pytest.raises(ConfigError, match="The name of the table"):
         SqlSink(sink_table(), url, f"public.{name}")
+
+
+def test_duckdb_has_names_of_any_length(tmp_path: Path) -> None:
+    place, name = Place(URLS["duckdb"].format(tmp_path)), "x" * 300
+    write(place, table_with(name, pa.string()), {name: "v"})
+    assert place.run("SELECT * FROM target")[0][-1] == "v"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "key", "moment"),
+    [
+        ("mysql", "VARCHAR(255) COLLATE utf8mb4_0900_bin", "DATETIME(6)"),
+        ("mariadb", "VARCHAR(255) COLLATE utf8mb4_nopad_bin", "DATETIME(6)"),
+        ("mssql", "NVARCHAR(255) COLLATE Latin1_General_100_BIN2", "DATETIMEOFFSET"),
+        ("oracle", "VARCHAR2(255 CHAR)", "TIMESTAMP WITH TIME ZONE"),
+        ("postgresql", "TEXT", "TIMESTAMP WITH TIME ZONE"),
+    ],
+)
+def test_tables_that_are_made_keep_keys_apart_and_have_whole_times(dialect: str, key: str, moment: str) -> None:
+    table = table_with("at", pa.timestamp("us", "UTC"))
+    rows, made_for = (
+        _rows_table(replace(table, is_upsert=True), "target", dialect),
+        sa.make_url(f"{dialect}://").get_dialect()(),
+    )
+    found = str(CreateTable(rows).compile(dialect=made_for))
+    assert f"_key {key} NOT NULL" in found.replace('"', "")
+    assert f" at {moment}" in found.replace('"', "").replace("\t", " ")
+    offsets = str(CreateTable(_offsets_table(rows, dialect)).compile(dialect=made_for)).replace('"', "")
+    assert f"topic {key.replace('255', '249').replace('TEXT', 'VARCHAR(249)')} NOT NULL" in offsets
+
+
+@pytest.mark.parametrize("text", ["DATETIME", "TIMESTAMP", "DATETIME(3)"])
+def test_times_of_mysql_without_a_precision_have_whole_seconds(text: str) -> None:
+    for dialect in ("mysql", "mariadb"):
+        assert ColumnType.of(text, dialect).changes(pa.timestamp("us", "UTC"))
+        assert not ColumnType.of("DATETIME(6)", dialect).changes(pa.timestamp("us", "UTC"))
 
 
 def keys_without_case(place: Place, column: str) -> None:
@@ -263,7 +330,7 @@ def test_a_key_of_duckdb_with_a_collation_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["text COLLATE without_case", "char(9)"])
 def test_a_key_of_postgresql_with_a_collation_is_refused(column: str, postgres: Place) -> None:
     made = "CREATE COLLATION IF NOT EXISTS without_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
-    postgres.run("DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets", made)
+    postgres.empty(made)
     keys_without_case(postgres, column)
 
 
@@ -299,7 +366,9 @@ class Log:
         """Take no copy."""
 
 
-def followed(place: Place, records: Sequence[RawFields], handler: str, *, is_upsert: bool) -> list[ProducerRecord]:
+def followed(
+    place: Place, records: Sequence[RawFields], handler: str, *, is_upsert: bool, retry_seconds: float = 0
+) -> list[ProducerRecord]:
     """Follow to the end, and return the dead letters."""
     letters: list[ProducerRecord] = []
     rows = SinkRows.of(STRING, JSON, {"n": "bigint", "s": "string"}, ["k"])
@@ -315,8 +384,9 @@ def followed(place: Place, records: Sequence[RawFields], handler: str, *, is_ups
         sink,
         readable.batch,
         lambda tps: dict.fromkeys(tps, 0),
-        FollowSettings(commit_seconds=1, commit_records=6, retry_seconds=0),
+        FollowSettings(commit_seconds=1, commit_records=6, retry_seconds=retry_seconds),
         refuse=readable.refuse,
+        committed=readable.committed,
     )
     follower.follow(lambda: False, until_caught_up=True)
     return letters
@@ -342,7 +412,7 @@ def is_refused(key: str | None, row: dict[str, Any] | None, *, is_upsert: bool, 
 def only_refused_rows_are_missing(
     place: Place, table: str, sent: list[tuple[str | None, dict[str, Any] | None]], *, is_upsert: bool, has_nul: bool
 ) -> None:
-    place.run("DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets", table)
+    place.empty(table)
     records: list[RawFields] = [
         (None if key is None else key.encode(), None if row is None else json.dumps(row).encode(), 1, at, ())
         for at, (key, row) in enumerate(sent)
@@ -358,25 +428,24 @@ def only_refused_rows_are_missing(
             wanted[key] = (row["n"], row["s"])
     letters = followed(place, records, "continue", is_upsert=is_upsert)
     found = {key: (n, text) for key, n, text in place.run("SELECT k, n, s FROM target")}
-    offsets = {int(dict(letter.headers)["__streams.errors.offset"] or b"") for letter in letters}
+    offsets = sorted(int(dict(letter.headers)["__streams.errors.offset"] or b"") for letter in letters)
+    assert found == wanted
     if is_upsert:
         # A row that a later one of its batch replaces is not written, and may have been one that would be refused.
-        assert offsets <= refused
-        assert {key: row for key, row in found.items() if key in wanted and row == wanted[key]} == found
+        assert len(set(offsets)) == len(offsets)
+        assert refused.issuperset(offsets)
     else:
-        assert (found, offsets) == (wanted, refused)
+        assert offsets == sorted(refused)
     assert all(dict(letter.headers)["__streams.errors.message"] for letter in letters)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(ROW, max_size=14), st.booleans())
 def test_rows_that_a_database_refuses_become_letters(
-    sent: list[tuple[str | None, dict[str, Any] | None]], is_upsert: bool
+    places: dict[str, Place], sent: list[tuple[str | None, dict[str, Any] | None]], is_upsert: bool
 ) -> None:
     table = TABLE.format("TEXT", "TEXT CHECK (s IS NULL OR length(s || '') < 4)", OWN.format("TEXT"))
-    with tempfile.TemporaryDirectory() as directory:
-        place = Place(URLS["sqlite"].format(directory))
-        only_refused_rows_are_missing(place, table, sent, is_upsert=is_upsert, has_nul=True)
+    only_refused_rows_are_missing(places["sqlite"], table, sent, is_upsert=is_upsert, has_nul=True)
 
 
 @pytest.mark.slow
@@ -387,6 +456,63 @@ def test_rows_that_postgresql_refuses_become_letters(
 ) -> None:
     table = TABLE.format("text", "varchar(3)", OWN.format("timestamp"))
     only_refused_rows_are_missing(postgres, table, sent, is_upsert=is_upsert, has_nul=False)
+
+
+@contextmanager
+def failing_at(number: int, error: Exception) -> Iterator[None]:
+    """Raise an error at an INSERT."""
+    left = [error, *[None] * (number - 1)]
+
+    def fail(_cursor: Any, statement: str, *_others: Any) -> None:
+        if statement.startswith("INSERT INTO target") and left and (found := left.pop()):
+            raise found
+
+    events = [(sa.engine.default.DefaultDialect, name, fail) for name in ("do_execute", "do_executemany")]
+    for event in events:
+        sa.event.listen(*event)
+    try:
+        yield
+    finally:
+        for event in events:
+            sa.event.remove(*event)
+
+
+@pytest.mark.parametrize("kind", [sqlite3.OperationalError, sqlite3.InterfaceError])
+def test_a_database_that_fails_while_rows_are_tried_is_waited_for(kind: type[Exception], tmp_path: Path) -> None:
+    place = Place(URLS["sqlite"].format(tmp_path))
+    place.run(f"CREATE TABLE target (k TEXT, n BIGINT CHECK (n < 8), s TEXT, {OWN.format('TEXT')})")
+    records: list[RawFields] = [(b"a", b'{"n":%d}' % n, 1, n, ()) for n in (7, 8, 5)]
+    with failing_at(2, kind("server closed the connection")):
+        letters = followed(place, records, "continue", is_upsert=False, retry_seconds=60)
+    assert [letter.value for letter in letters] == [b'{"n":8}']
+    assert place.run("SELECT n FROM target") == [(7,), (5,)]
+
+
+@pytest.mark.slow
+def test_postgresql_says_whether_an_error_is_about_a_row(postgres: Place) -> None:
+    refuse = "BEGIN IF NEW.s = 'no' THEN RAISE EXCEPTION 'refused'; END IF; RETURN NEW; END"
+    postgres.empty(
+        f"CREATE TABLE real (k text, n bigint, s text, {OWN.format('timestamptz')})",
+        "CREATE INDEX ON real (s)",
+        f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {refuse} $$",
+        "CREATE TRIGGER refuse BEFORE INSERT ON real FOR EACH ROW EXECUTE FUNCTION refuse()",
+        "CREATE VIEW target AS SELECT * FROM real WHERE s <> 'hidden' WITH CHECK OPTION",
+    )
+    noise = base64.b64encode(random.Random(1).randbytes(9000)).decode()
+    texts = ["yes", "no", "hidden", noise, "yes"]
+    records: list[RawFields] = [
+        (b"a", json.dumps({"n": at, "s": text}).encode(), 1, at, ()) for at, text in enumerate(texts)
+    ]
+    letters = followed(postgres, records, "continue", is_upsert=False)
+    assert [letter.value for letter in letters] == [record[1] for record in records[1:4]]
+    assert postgres.run("SELECT n FROM real ORDER BY n") == [(0,), (4,)]
+    # As after a failover, on a server that only reads.
+    more = [*records, (b"a", b'{"n":5,"s":"yes"}', 1, 5, ())]
+    fail = "BEGIN RAISE read_only_sql_transaction; END"
+    postgres.run(f"CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {fail} $$")
+    with pytest.raises(EngineError, match="read_only_sql_transaction"):
+        followed(postgres, more, "continue", is_upsert=False)
+    postgres.run("DROP VIEW target", "DROP TABLE real")
 
 
 def test_a_refused_row_ends_a_follower_that_must_not_skip_it(tmp_path: Path) -> None:

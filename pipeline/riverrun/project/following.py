@@ -213,6 +213,7 @@ class FollowedExport:
                     _settings(config),
                     skipped=lambda: readable.skipped,
                     refuse=readable.refuse,
+                    committed=readable.committed,
                     deletions=self._deletions(sink),
                 )
                 is_outdated = follower.follow(

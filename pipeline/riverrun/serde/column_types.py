@@ -22,7 +22,8 @@ _DECLARED = re.compile(r"(?P<name>[\w.]+?)(?:\((?P<scale>\d+)\))?(?: (?P<mode>pr
 _CYCLE_YEARS, _CYCLE_DAYS, _LAST_YEAR = 400, 146_097, 9999
 _EXPANDED = re.compile(r"(?P<year>[+-]?\d{4,})(?P<rest>-\d\d-\d\d.*)")
 _DECIMAL_TEXT = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?|NaN|-?Infinity")
-_BASE64_GROUP = 4
+_MAYBE_BASE64 = re.compile(r"([A-Za-z0-9+/]{4})+")
+_DATE = re.compile(r"[+-]?\d{4,}-\d\d-\d\d")
 
 
 class Schema(msgspec.Struct):
@@ -75,12 +76,13 @@ def _expanded(days: int) -> str:
 
 
 def days_of_text(text: str) -> int:
-    """Return the days since 1970 of a date in ISO 8601, of any year.
+    """Return the days since 1970 of a date in ISO 8601, of any year. A time or a zone may follow.
 
-    >>> days_of_text("1970-01-02"), days_of_text(_expanded(-(10**6)))
+    >>> days_of_text("1970-01-02Z"), days_of_text(_expanded(-(10**6)))
     (1, -1000000)
     """
-    within, days = year_within(text[: text.find("T")] if "T" in text else text)
+    found = _DATE.match(text)
+    within, days = year_within(found.group() if found else text)
     return (date.fromisoformat(within) - date(1970, 1, 1)).days + days
 
 
@@ -162,7 +164,7 @@ def _decimal(scale: int, mode: str | None = "precise") -> Convert:
             # `decimal.handling.mode` is `double`: digits are lost already.
             return str(value)
         if mode != "precise" and _DECIMAL_TEXT.fullmatch(value):
-            if mode is None and value.isdigit() and len(value) % _BASE64_GROUP == 0:
+            if mode is None and _MAYBE_BASE64.fullmatch(value):
                 declared = f"{DECIMAL}({scale})"
                 message = (
                     f"{value} is a decimal as text, or bytes as base64. Declare which, by decimal.handling.mode of the "

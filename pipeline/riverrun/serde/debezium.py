@@ -75,7 +75,7 @@ class RowChange(Generic[V]):
 
 
 class _Envelope(msgspec.Struct):
-    """An envelope; with its schema, everything is within the payload."""
+    """An envelope; with its schema, everything is within the payload. A row without an envelope has a mark of deletions."""
 
     op: str | None = None
     before: dict[str, Any] | None = None
@@ -84,6 +84,7 @@ class _Envelope(msgspec.Struct):
     ts_ms: int | None = None
     schema: msgspec.Raw = msgspec.Raw()
     payload: msgspec.Raw = msgspec.Raw()
+    deleted: Any = msgspec.field(default=msgspec.UNSET, name=_DELETED)
 
 
 class _Key(msgspec.Struct):
@@ -183,10 +184,11 @@ def key_serde(key: Any = None, types: Types = None, keys: Serde[Any] = JSON) -> 
             # Written by this serde: a key that is a single value has no envelope.
             return _decode(data)
         outer = _decode_key(data)
-        if not outer.payload:
-            return _converted(_decode(data), declared)
-        text = bytes(outer.schema)
-        return _converted(_decode(outer.payload), schemas.of(text) if text else declared)
+        if outer.payload and outer.schema:
+            return _converted(_decode(outer.payload), schemas.of(bytes(outer.schema)))
+        found = _decode(data)
+        # Next to others, `payload` is a column.
+        return _converted(found["payload"] if outer.payload and len(found) == 1 else found, declared)
 
     def deserialize(data: bytes) -> Any:
         found = columns(data)
@@ -230,12 +232,14 @@ def row_filled(changes: Serde[Any]) -> Callable[[RowChange[Any], Any], Any]:
     """Return the function from a change and the row before it to the row: columns that were not logged stay as they are."""
     type_ = _arguments(changes)[0]
     make = _row_reader(type_)
+    fields = {each.encode_name for each in getattr(msgspec.inspect.type_info(type_), "fields", ())}
 
     def filled(change: RowChange[Any], row: Any) -> Any:
         known = {} if row is None else msgspec.to_builtins(row)
         lacking = tuple(name for name in change.unavailable if name not in known)
-        if row is None or (type_ is None and lacking):
-            raise ValueError(not_sent(lacking))
+        # A class has other columns than these, or defaults, which are no values of the database.
+        if needed := lacking if type_ is None else tuple(name for name in lacking if row is None and name in fields):
+            raise ValueError(not_sent(needed))
         kept = {name: known[name] for name in change.unavailable if name in known}
         return _row(make, {**row_after(change), **kept}, lacking)
 
@@ -282,19 +286,19 @@ class _Reader:
         """Return the change."""
         if not _is_json(data):
             found = msgspec.to_builtins(self._read_other(data))
-            return self._change(_to_envelope(found), self._declared, lambda: found)
-        envelope, converters, content = _decode_envelope(data), self._declared, data
-        if envelope.payload:
+            return self._change(_envelope(found, _to_envelope, _unchanged), self._declared, lambda: found)
+        envelope, converters, content = _envelope(data), self._declared, data
+        if envelope.payload and envelope.deleted is msgspec.UNSET:
             content = envelope.payload
             if envelope.schema:
                 converters = self._schemas.of(bytes(envelope.schema))
-            envelope = _decode_envelope(content)
+            envelope = _envelope(content)
         return self._change(envelope, converters, lambda: _decode(content))
 
     def _change(self, envelope: _Envelope, converters: _Converters, content: Callable[[], Any]) -> RowChange[Any]:
+        if envelope.deleted is not msgspec.UNSET:
+            return self._of_row(content(), converters.row)
         if envelope.op not in _OPERATIONS:
-            if envelope.op is None and _DELETED in (row := content()):
-                return self._of_row(row, converters.row)
             found = "there is no op" if envelope.op is None else f"its op is {envelope.op!r}"
             message = f"this is not a Debezium change: {found}. {_NO_ENVELOPE_HINT}"
             raise ValueError(message)
@@ -336,6 +340,17 @@ class _Reader:
         if row is None or not (unavailable := tuple([name for name, value in row.items() if stands_in(value)])):
             return row, ()
         return {name: value for name, value in row.items() if name not in unavailable}, unavailable
+
+
+def _envelope(data: Any, read: Callable[[Any], _Envelope] = _decode_envelope, plain: Convert = _decode) -> _Envelope:
+    try:
+        return read(data)
+    except msgspec.ValidationError:
+        # Columns of a row without an envelope may have its names, and values of any type.
+        row = plain(data)
+        if isinstance(row, dict) and _DELETED in row:
+            return _Envelope(deleted=row[_DELETED])
+        raise
 
 
 def _row(make: Callable[[Any], Any], columns: Any, unavailable: tuple[str, ...]) -> Any:

@@ -282,6 +282,7 @@ class Follower(Generic[Batch]):
         starts: Returns where to begin partitions of which the target has no offset.
         skipped: Returns the number of records that were skipped so far.
         refuse: Notes records that the target refuses, so that `batch` leaves them out from now on, or raises.
+        committed: Takes the end offsets (exclusive) that the target has; records before them are not read again.
         deletions: Knows whether the target may lack deletions; None for sources that forget none.
         clock: Returns seconds that only rise.
     """
@@ -297,6 +298,7 @@ class Follower(Generic[Batch]):
         *,
         skipped: Callable[[], int] = lambda: 0,
         refuse: Callable[[RefusedRecordsError], None] | None = None,
+        committed: Callable[[Mapping[TopicPartition, int]], None] = lambda _offsets: None,
         deletions: Deletions | None = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
@@ -309,6 +311,7 @@ class Follower(Generic[Batch]):
         self._settings = settings
         self._skipped = skipped
         self._refuse = refuse
+        self._note_committed = committed
         self._clock = clock
         self._pause = pause
         self._owned: frozenset[TopicPartition] | None = None
@@ -412,6 +415,7 @@ class Follower(Generic[Batch]):
         self._reader.unassign(self._begun)
         self._reader.assign({**starts, **{tp: found.start for tp, found in again.items()}})
         self._begun, self._reached, self._committed = tps, dict(starts), dict(starts)
+        self._note_committed(starts)
         self._read_to_end.clear()
         self._records = self._bytes = 0
         for tp, offset in sorted(starts.items()):
@@ -519,6 +523,7 @@ class Follower(Generic[Batch]):
         reached = self._reached.items()
         moved = {tp: offset for tp, offset in reached if offset != self._committed[tp] or tp in self._swept}
         self._sink.commit(moved)
+        self._note_committed(moved)
         self._committed |= moved
         self._done += self._records
         self._commits += 1

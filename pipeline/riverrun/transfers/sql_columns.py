@@ -59,8 +59,9 @@ class ColumnType:
         if name in {"FLOAT", "DOUBLE", "FLOAT8"}:
             return cls("double")
         if name.startswith(("TIMESTAMP", "DATETIME")):
-            # DuckDB has the unit in the name.
-            return cls("moment", {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3}.get(name, first))
+            # DuckDB has the unit in the name, and MySQL seconds by default.
+            usual = 0 if first is None and dialect in {"mysql", "mariadb"} else first
+            return cls("moment", {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3}.get(name, usual))
         return cls("date" if name == "DATE" else "text" if _TEXT.fullmatch(name) else "other")
 
     def changes(self, kind: pa.DataType) -> bool:
@@ -81,8 +82,10 @@ class ColumnType:
                 self.kind == "exact" and self.digits is not None and self.digits < kind.scale
             )
         if pa.types.is_integer(kind):
-            return (self.kind == "single" and kind.bit_width >= _INT_BITS) or (
-                self.kind == "double" and kind.bit_width > _INT_BITS
+            # With a scale below 0, digits before the point are rounded as well.
+            is_cut = self.kind == "exact" and self.digits is not None and self.digits < 0
+            return is_cut or kind.bit_width > {"single": _INT_BITS // 2, "double": _INT_BITS}.get(
+                self.kind, kind.bit_width
             )
         if pa.types.is_timestamp(kind):
             return self.kind == "date" or (
@@ -139,7 +142,8 @@ def check_types(connection: sa.Connection, rows: sa.Table, table: SinkTable) -> 
 def _check_collation(connection: sa.Connection, column: sa.Column[Any], table: str) -> None:
     """Refuse a key whose collation takes different texts for equal: their rows would replace each other."""
     none = sa.select(column.label("k")).where(sa.false())
-    for one, other in _ALIKE:
+    # SQL Server pads with all collations.
+    for one, other in _ALIKE[:-1] if connection.dialect.name == "mssql" else _ALIKE:
         both = sa.union_all(none, sa.select(sa.literal(one, sa.String()))).subquery()
         query = sa.select(sa.func.count()).select_from(both).where(both.c[0] == sa.literal(other, sa.String()))
         if connection.execute(query).scalar():
@@ -154,12 +158,12 @@ def check_names(columns: Iterable[str], table: str, dialect: Any) -> None:
     schema, _, own = table.rpartition(".")
     most, known = dialect.max_identifier_length, dict[str, str]()
     for what, name in (("schema", schema or "s"), ("table", own), *(("column", each) for each in columns)):
-        length = len(name.encode()) if dialect.name == "postgresql" else len(name)
+        length, unit = (len(name.encode()), "bytes") if dialect.name == "postgresql" else (len(name), "characters")
         problem = ""
         if not name or "\0" in name:
             problem = "is empty" if not name else "has a NUL"
         elif length > most:
-            problem = f"has {length} characters, and {dialect.name} has names of at most {most}"
+            problem = f"has {length} {unit}, and {dialect.name} has names of at most {most}"
         elif (
             what == "column"
             and dialect.name in _WITHOUT_CASE

@@ -7,6 +7,7 @@ paused, or cut off, is refused.
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
     DBAPIError,
     IntegrityError,
     InterfaceError,
-    InternalError,
     NoSuchModuleError,
     OperationalError,
     SQLAlchemyError,
@@ -63,8 +63,16 @@ _UTC_SESSIONS: Mapping[str, Sequence[str]] = {
 """Statements by which columns of times without a zone get times in UTC."""
 # Drivers raise these for values that they cannot send, such as texts with U+0000.
 _UNBOUND = (ValueError, OverflowError)
-_OF_ROWS = (IntegrityError, DataError, InternalError, *_UNBOUND)
-"""Errors about what is in a row. `InternalError` is that of triggers of PostgreSQL."""
+_OF_ROWS = (IntegrityError, DataError, *_UNBOUND)
+"""Errors about what is in a row."""
+_STATES_OF_ROWS = ("P0", "44", "54")
+"""Beginnings of SQLSTATE about what is in a row: triggers, conditions of views, and limits such as the size of a key."""
+_KEY_COLLATIONS = {
+    "mysql": "utf8mb4_0900_bin",
+    "mariadb": "utf8mb4_nopad_bin",
+    "mssql": "Latin1_General_100_BIN2",
+}
+"""Collations of keys, where others take different texts for equal."""
 _IN_FILES = frozenset({"sqlite", "duckdb"})
 """Databases that are files, without a server."""
 _UPSERTS: Mapping[str, Any] = {
@@ -92,7 +100,7 @@ class SqlSink:
         for statement in _UTC_SESSIONS.get(self._dialect, ()):
             sa.event.listen(self._engine, "connect", partial(_set_session, (statement,)))
         self._rows = _rows_table(table, name, self._dialect)
-        self._offsets = _offsets_table(self._rows)
+        self._offsets = _offsets_table(self._rows, self._dialect)
         self._epochs: dict[TopicPartition, int] = {}
         self._pending: list[SinkBatch] = []
         self._removals: list[tuple[TopicPartition, int, Sequence[int]]] = []
@@ -356,7 +364,7 @@ class SqlSink:
         try:
             if (gone or rows) and not sa.inspect(self._engine).has_table(self._rows.name, self._rows.schema):
                 return self._gone()
-            if isinstance(error, OperationalError | InterfaceError):
+            if _is_passing(error):
                 return waiting
             refused = self._refused(gone, rows)
         except SQLAlchemyError:
@@ -370,7 +378,7 @@ class SqlSink:
             for (tp, offset), each in refused.items()
         }
         first = next(iter(reasons.values()))
-        if all(isinstance(each, _OF_ROWS) for each in refused.values()):
+        if all(_is_of_row(each) for each in refused.values()):
             return RefusedRecordsError(first, reasons, hint=hint)
         return ConfigError(first, hint=hint)
 
@@ -386,11 +394,28 @@ class SqlSink:
                 try:
                     act(connection, [row])
                 except (StatementError, *_UNBOUND) as error:
-                    if getattr(error, "connection_invalidated", False):
+                    if _is_passing(error):
                         raise
                     connection.rollback()
                     found[TopicPartition(self._table.topic, row[PARTITION]), row[OFFSET]] = error
         return found
+
+
+def _is_of_row(error: Exception) -> bool:
+    return isinstance(error, _OF_ROWS) or _state(error).startswith(_STATES_OF_ROWS)
+
+
+def _is_passing(error: Exception) -> bool:
+    """Return whether the database may do later what it cannot do now."""
+    # Class 25 is about the transaction: after a failover, a server may be one that only reads.
+    is_of_server = isinstance(error, OperationalError | InterfaceError) or _state(error).startswith("25")
+    return getattr(error, "connection_invalidated", False) or (is_of_server and not _is_of_row(error))
+
+
+def _state(error: Exception) -> str:
+    """Return the SQLSTATE that the driver reports; empty if it reports none."""
+    found = getattr(error, "orig", None)
+    return getattr(found, "sqlstate", None) or getattr(found, "pgcode", None) or ""
 
 
 def columns_of(engine: sa.Engine, table: sa.Table | sa.TableClause) -> list[str]:
@@ -417,6 +442,8 @@ def engine_of(url: str) -> sa.Engine:
             _check_file(found)
             # A process that has the file open locks all others out, so no connection stays open.
             options["poolclass"] = sa.NullPool
+            # duckdb-engine has PostgreSQL's.
+            options["max_identifier_length"] = sys.maxsize
         if backend in {"postgresql", "mysql", "mariadb", *_IN_FILES}:
             options["json_serializer"] = _json
         if found.get_driver_name() in {"psycopg2", "psycopg"}:
@@ -480,10 +507,10 @@ def _rows_table(table: SinkTable, name: str, dialect: str) -> sa.Table:
     return sa.Table(own, sa.MetaData(), *columns, schema=schema or None)
 
 
-def _offsets_table(rows: sa.Table) -> sa.Table:
+def _offsets_table(rows: sa.Table, dialect: str) -> sa.Table:
     columns = [
-        sa.Column("export", sa.String(249), primary_key=True),
-        sa.Column("topic", sa.String(249), primary_key=True),
+        sa.Column("export", _key_text(249, dialect), primary_key=True),
+        sa.Column("topic", _key_text(249, dialect), primary_key=True),
         sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("next_offset", sa.BigInteger),
         sa.Column("epoch", sa.BigInteger, nullable=False),
@@ -494,6 +521,12 @@ def _offsets_table(rows: sa.Table) -> sa.Table:
     return sa.Table(OFFSETS_TABLE, rows.metadata, *columns, schema=rows.schema)
 
 
+def _key_text(length: int, dialect: str) -> Any:
+    # SQL Server has all characters only in this type.
+    text = sa.Unicode if dialect == "mssql" else sa.String
+    return text(length, collation=_KEY_COLLATIONS.get(dialect))
+
+
 def _type(field: Any, dialect: str, *, is_key: bool) -> Any:
     kind = field.type
     if pa.types.is_nested(kind) or (field.metadata == JSON_FIELD and not is_key):
@@ -501,9 +534,11 @@ def _type(field: Any, dialect: str, *, is_key: bool) -> Any:
     if pa.types.is_decimal(kind):
         return sa.Text() if dialect == "sqlite" else sa.Numeric(kind.precision, kind.scale)
     if pa.types.is_string(kind) and is_key and dialect not in _UPSERTS:
-        return sa.String(_KEY_LENGTH)
+        return _key_text(_KEY_LENGTH, dialect)
     if pa.types.is_timestamp(kind):
-        return sa.DateTime(timezone=True)
+        # Their usual types have seconds only.
+        whole = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+        return whole.with_variant(sa.TIMESTAMP(timezone=True), "oracle")
     known = {
         pa.bool_(): sa.Boolean(),
         pa.int16(): sa.SmallInteger(),

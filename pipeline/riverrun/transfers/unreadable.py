@@ -10,13 +10,14 @@ from riverrun.processor.handlers import Result, context_of, decision_of
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE, ConsumerRecord, TaskId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from riverrun.processor.handlers import DeserializationExceptionHandler, ProducerRecord, Response
     from riverrun.processor.sinks import RefusedRecordsError, SinkBatch
     from riverrun.records import RawFields, TopicPartition
 
     Rows = Callable[[TopicPartition, Sequence[RawFields]], SinkBatch]
+    Place = tuple[TopicPartition, int]
 
 
 @dataclass(slots=True)
@@ -36,7 +37,9 @@ class ReadableRows:
     skipped: int = 0
     """Number of records skipped so far."""
     _letters: list[ProducerRecord] = field(default_factory=list)
-    _refused: dict[tuple[TopicPartition, int], ConfigError] = field(default_factory=dict)
+    _refused: dict[Place, ConfigError] = field(default_factory=dict)
+    _decided: set[Place] = field(default_factory=set)
+    """Records to skip that are not committed yet: a target that fails makes them be read again."""
 
     def refuse(self, error: RefusedRecordsError) -> None:
         """Note records that the target refuses: the handler is asked when they are read again."""
@@ -46,12 +49,17 @@ class ReadableRows:
             raise error
         self._refused |= new
 
+    def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Forget the records before committed offsets."""
+        self._refused = {place: error for place, error in self._refused.items() if _is_open(place, offsets)}
+        self._decided = {place for place in self._decided if _is_open(place, offsets)}
+
     def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch | None:
         """Return the rows of the records that can be read; None if there is no such record."""
         # All at once, and one by one only after an error: it does not name all records that cannot be read.
-        has_refused = bool(self._refused) and any((tp, record[RAW_OFFSET]) in self._refused for record in records)
+        known = self._refused.keys() | self._decided
         try:
-            if not has_refused:
+            if not known or known.isdisjoint(_places(tp, records)):
                 return self.rows(tp, records)
         except DeserializationError:
             if self.handler is None:
@@ -67,11 +75,17 @@ class ReadableRows:
             letters, self._letters = self._letters, []
             if letters:
                 self.write(letters)
+        new = _places(tp, records) - _places(tp, kept) - self._decided
+        self.skipped += len(new)
+        self._decided |= new
         return self.rows(tp, kept) if kept else None
 
     def _is_kept(self, tp: TopicPartition, record: RawFields) -> bool:
         """Return whether a record can be read and written; note its dead letters if not."""
-        error = self._refused.get((tp, record[RAW_OFFSET])) or self._unreadable(tp, record)
+        place = (tp, record[RAW_OFFSET])
+        if place in self._decided:
+            return False
+        error = self._refused.get(place) or self._unreadable(tp, record)
         if error is None:
             return True
         if self.handler is None:
@@ -80,7 +94,6 @@ class ReadableRows:
         self._letters += response.dead_letter_queue_records
         if response.result is not Result.RESUME:
             raise error
-        self.skipped += 1
         return False
 
     def _unreadable(self, tp: TopicPartition, record: RawFields) -> DeserializationError | None:
@@ -97,3 +110,12 @@ class ReadableRows:
         where = context_of(tp, record, f"export {self.export}", TaskId(0, tp.partition))
         given = ConsumerRecord(key, value, record[RAW_TIMESTAMP], headers, *tp, record[RAW_OFFSET])
         return decision_of(handler, "deserialization", where, given, error)
+
+
+def _places(tp: TopicPartition, records: Sequence[RawFields]) -> set[Place]:
+    return {(tp, record[RAW_OFFSET]) for record in records}
+
+
+def _is_open(place: Place, committed: Mapping[TopicPartition, int]) -> bool:
+    tp, offset = place
+    return offset >= committed.get(tp, 0)

@@ -75,6 +75,9 @@ class RegistryClient:
         """Return the latest version of a subject (`RegisteredSchema`); None if the registry does not know the subject."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - of an extra
 
+        # Otherwise the library would know none but the first one that it was told.
+        self._client.clear_latest_caches()
+
         def asked() -> Any:
             try:
                 return self._client.get_latest_version(subject)
@@ -93,6 +96,7 @@ class RegistryClient:
         what = f"a schema for subject {subject}"
         call = partial(self._client.register_schema_full_response, subject, schema, normalize)
         found = self._asked(what, call, subject)
+        self._client.clear_latest_caches()
         return found if self._ids is None else self._ids.setdefault(schema, found)
 
     def known(self, subject: str, schema: Any, *, normalize: bool) -> Any:

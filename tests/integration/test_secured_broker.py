@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-LIFE_S = 10
+LIFE_S = 20
 """Of a token. Riverrun fetches the next one after three quarters of it."""
 POLLS = 120
 TP = TopicPartition("t", 0)

@@ -250,7 +250,9 @@ from riverrun_airflow.archives import ArchiveOperator
 def tell(value):
     print("=" + json.dumps(value))
 
-kept = SimpleNamespace(xcom_push=lambda key, value: key == "return_value" and tell([key, value["empty"]]))
+def kept_by(task):
+    return SimpleNamespace(task=task, xcom_push=lambda key, value: key == "return_value" and tell([key, value["empty"]]))
+
 topic, url = sys.argv[1:]
 with open(os.environ["RIVERRUN_CONFIG"], "a") as file:
     file.write(f'[archives.shop]\\ntopics = ["{topic}"]\\nurl = "{url}"\\n')
@@ -258,7 +260,7 @@ whole = {"topics": [topic], "url": url}
 for given in whole, {**whole, "skip_if_empty": True}, {"topics": [topic]}, {"name": "shop"}, {"name": "shop", **whole}:
     task = ArchiveOperator(task_id="archive", **given)
     try:
-        result = task.execute({"ti": kept})
+        result = task.execute({"ti": kept_by(task)})
         tell([result["offsets"], result["records_in"], result["empty"], result["bytes"] > 0])
     except (AirflowSkipException, AirflowFailException) as error:
         tell(str(error))

@@ -11,17 +11,32 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import signal
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from riverrun import cli
 from riverrun.cli.__main__ import main
 
 _PAUSE_SECONDS = 0.02
 _JAVA_SECONDS = 0.5
 """For what Java prints: a thread passes it on."""
+_LOADED_ONCE = (
+    "confluent_kafka.admin",
+    "numpy",
+    "rich.markdown",
+    "rich.traceback",
+    "riverrun.archive.manifest",
+    "riverrun.kafka.admin",
+    "riverrun.project.app",
+    "typer._adapters",
+    *(f"riverrun.cli.{each.name}" for each in pkgutil.iter_modules(cli.__path__)),
+)
+"""Commands import these when they are called. In each of hundreds of forks, that would take most of the time."""
 
 
 def become(job: dict[str, Any]) -> None:
@@ -88,6 +103,8 @@ def waited(pid: int, seconds: float) -> int | None:
 
 
 def serve() -> None:
+    for name in _LOADED_ONCE:
+        import_module(name)
     for line in sys.stdin:
         job = json.loads(line)
         pid = os.fork()

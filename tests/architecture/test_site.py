@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.durations import known
+
 ROOT = Path(__file__).parents[2]
 CODE = ROOT / "pipeline/riverrun"
 FETCHED = re.compile(
@@ -97,3 +99,11 @@ def exists(named: str) -> bool:
 def test_modules_that_a_page_about_the_code_names_exist(page: Path) -> None:
     settings = {"state.dir", "topology.optimization", "spark.python.daemon.module", "state.cleanup.delay.ms"}
     assert [each for each in modules_named_in(page) if not exists(each) and each not in settings] == []
+
+
+def test_the_dearest_tests_are_those_that_the_page_explains() -> None:
+    """The first ten, if durations vary a little between runs."""
+    named = re.findall(r"^\| `(test_\w+)`", (ROOT / "docs/internals/dear-tests.md").read_text(), re.MULTILINE)
+    longest = sorted(known().items(), key=lambda each: -each[1])[:20]
+    assert len(named) >= 10
+    assert {*named} <= {test.rpartition("::")[2].partition("[")[0] for test, _ in longest}

@@ -683,23 +683,22 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("format_", "bad", "line"), [(name, *case) for name, (_, bad, _) in BAD.items() for case in bad.items()]
-)
+@pytest.mark.parametrize("format_", BAD)
 def test_a_bad_line_is_named_and_nothing_is_written_twice_after_it_is_mended(
-    format_: str, bad: str, line: int, broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
+    format_: str, broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
-    before, _, after = BAD[format_]
+    before, bad_lines, after = BAD[format_]
     source = tmp_path / "in"
     source.mkdir()
     (source / f"good.{format_}").write_text(before)
-    (source / f"bad.{format_}").write_bytes(f"{before}{bad}\n{after}".encode("latin-1"))
     spec = ImportSpec(unique, str(source), format_)
-    with pytest.raises(DeserializationError) as caught:
-        run_import(spec, broker.admin(), spark)
-    assert f"(file {source / f'bad.{format_}'}, line {line})" in caught.value.message
-    assert broker.read(unique) == []
+    for bad, line in bad_lines.items():
+        (source / f"bad.{format_}").write_bytes(f"{before}{bad}\n{after}".encode("latin-1"))
+        with pytest.raises(DeserializationError) as caught:
+            run_import(spec, broker.admin(), spark)
+        assert f"(file {source / f'bad.{format_}'}, line {line})" in caught.value.message
+        assert broker.read(unique) == []
     (source / f"bad.{format_}").write_text(f"{before}{after}")
     assert run_import(spec, broker.admin(), spark).written == len(broker.read(unique)) >= 3
     assert run_import(spec, broker.admin(), spark).written == 0
@@ -725,30 +724,36 @@ def test_an_encoding_that_is_named_is_read(broker: Broker, unique: str, tmp_path
     assert found == [{"id": "1", "t": "Köln\nä"}] * 5
 
 
-ODD = "SELECT 1 AS id, %s AS x"
+ODD = {
+    "double('{0}')": None,
+    "float('{0}')": None,
+    "array(1D, double('{0}'))": [1.0, None],
+    "named_struct('a', double('{0}'), 'b', 2.5D)": {"a": None, "b": 2.5},
+    "map('k', array(named_struct('z', float('{0}'))))": {"k": [{"z": None}]},
+}
+NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-@pytest.mark.parametrize(
-    ("value", "as_null"),
-    [
-        ("double('{0}')", None),
-        ("float('{0}')", None),
-        ("array(1D, double('{0}'))", [1.0, None]),
-        ("named_struct('a', double('{0}'), 'b', 2.5D)", {"a": None, "b": 2.5}),
-        ("map('k', array(named_struct('z', float('{0}'))))", {"k": [{"z": None}]}),
-    ],
-)
 def test_numbers_that_json_does_not_have_are_refused_or_null(
-    value: str, as_null: Any, number: str, broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
-    spark.sql(ODD % value.format(number)).write.parquet(str(tmp_path / "in"))
-    spec = ImportSpec(unique, str(tmp_path / "in"), "parquet", key=("id",))
-    with pytest.raises(DeserializationError, match=r"column x has NaN or infinity.*\(file /.*, key 1\)\nHint: .*null"):
-        run_import(spec, broker.admin(), spark)
-    assert run_import(replace(spec, not_a_number="null"), broker.admin(), spark).written == 1
-    assert json.loads(present(broker.read(unique)[0].value)) == {"id": 1, "x": as_null}
+    refused = "column x has NaN or infinity.*\\(file /.*, key 1\\)\nHint: .*null"
+    for place, (value, number) in enumerate(zip(ODD, NO_NUMBERS * 2, strict=False)):
+        source = str(tmp_path / str(place))
+        spark.sql(f"SELECT 1 AS id, {value.format(number)} AS x").write.parquet(source)
+        with pytest.raises(DeserializationError, match=refused):
+            run_import(ImportSpec(unique, source, "parquet", key=("id",)), broker.admin(), spark)
+    columns = {
+        f"{value.format(number)} AS x{n}{place}": as_null
+        for place, (value, as_null) in enumerate(ODD.items())
+        for n, number in enumerate(NO_NUMBERS)
+    }
+    spark.sql(f"SELECT 1 AS id, {', '.join(columns)}").write.parquet(str(tmp_path / "all"))
+    spec = ImportSpec(unique, str(tmp_path / "all"), "parquet", key=("id",), not_a_number="null")
+    assert run_import(spec, broker.admin(), spark).written == 1
+    expected = {column.rpartition(" ")[2]: as_null for column, as_null in columns.items()}
+    assert json.loads(present(broker.read(unique)[0].value)) == {"id": 1} | expected
     with pytest.raises(ConfigError, match="not a way to treat NaN"):
         run_import(replace(spec, not_a_number="text"), broker.admin(), spark)
 

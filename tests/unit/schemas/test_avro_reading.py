@@ -247,7 +247,6 @@ LIST = {"type": "record", "name": "List", "fields": [{"name": "next", "type": ["
         (LIST, None),
         (LEG, {**LEG, "name": "Other"}),
         ("string", "int"),
-        (LEG, {**LEG, "aliases": ["Old"]}),
         (LEG, {**LEG, "fields": [*LEG["fields"], {"name": "more", "type": "int"}]}),
         (LEG, {**LEG, "fields": [{"name": "more", "type": {"type": "array", "items": "int"}, "default": []}]}),
     ],

@@ -19,11 +19,11 @@ from riverrun.records import EPOCH
 from riverrun.schemas.avro.parsing import definition_of, definitions, free_values, kind_of, smallest_of
 from riverrun.schemas.avro.plain_reading import default_of
 from riverrun.schemas.avro.values import (
-    PROMOTED,
     Tags,
     UnionBranch,
     branches_of,
-    logical_between,
+    conversions,
+    fields_between,
     matches,
     resolved,
 )
@@ -205,22 +205,19 @@ class _Reader:
         kind = kind_of(written)
         tag = branch if branch is not None and branch.is_tagged and self.tags is not None else None
         value = self._read(kind, written, wanted, made, tag if kind == "record" else None)
-        value = self._logical(value, written, wanted)
+        value = self._of_reader(value, written, wanted)
         return value if tag is None or kind == "record" else self.code.assigned(f"({tag.name!r}, {value})")
 
-    def _logical(self, value: str, written: Any, wanted: Any) -> str:
+    def _of_reader(self, value: str, written: Any, wanted: Any) -> str:
         """Write the lines that convert a plain value to the reader's type, and to its logical type."""
         try:
-            logical, by = logical_between(written, wanted)
+            steps = conversions(written, wanted)
         except ValueError as error:
             raise NotGenerated(str(error)) from error
-        promoted = None if wanted is None else PROMOTED.get((kind_of(written), kind_of(wanted)))
-        if promoted not in {None, "{0}"} and (logical is None or by is wanted):
-            value = self.code.assigned(promoted.format(value))
-        if logical is None:
-            return value
-        inline = logical.inline or f"{self.code.named(logical.reader(by))}({{0}})"
-        return self.code.assigned(inline.format(value))
+        for convert, inline in steps:
+            expression = inline or f"{self.code.named(convert)}({{0}})"
+            value = self.code.assigned(expression.format(value))
+        return value
 
     def _read(self, kind: str, written: Any, wanted: Any, made: MadeRecord | None, tag: UnionBranch | None) -> str:
         match kind:
@@ -310,24 +307,19 @@ class _Reader:
         if free_values(written, self.written, self.sizes) > (not written["fields"]):
             message = "many fields have no bytes"
             raise NotGenerated(message)
-        if wanted is not None and any("aliases" in each for each in (wanted, *wanted["fields"])):
-            message = "the reader's schema has aliases"
-            raise NotGenerated(message)
-        resolved = None if wanted is None else {each["name"]: each for each in wanted["fields"]}
+        pairs, lacking = fields_between(written, wanted)
         values: dict[str, str] = {}
         with self._within(written["name"]):
-            for each in written["fields"]:
-                name = each["name"]
-                if (resolved is not None and name not in resolved) or (made is not None and name not in made.parts):
+            for each, own in pairs:
+                if own is None or (made is not None and own["name"] not in made.parts):
                     self.skip(each["type"])
                     continue
-                part = None if made is None else made.parts[name]
-                resolved_type = None if resolved is None else resolved[name]["type"]
-                value = self.value(each["type"], resolved_type, None if part is None else part.made)
-                values[name] = value if part is None else self._converted(value, part)
-        for name, each in (resolved or {}).items():
-            if name not in {one["name"] for one in written["fields"]}:
-                values |= self._default(name, each, made)
+                part = None if made is None else made.parts[own["name"]]
+                wanted_type = None if wanted is None else own["type"]
+                value = self.value(each["type"], wanted_type, None if part is None else part.made)
+                values[own["name"]] = value if part is None else self._converted(value, part)
+        for each in lacking:
+            values |= self._default(each["name"], each, made)
         return self._made(values, made, tag)
 
     def _default(self, name: str, wanted: Any, made: MadeRecord | None) -> dict[str, str]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import uuid
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Union, get_origin, is_typeddict
 
@@ -15,7 +12,7 @@ from riverrun.errors import ConfigError
 from riverrun.generated import NotGenerated
 from riverrun.schemas.avro.parsing import definition_of, definitions, kind_of
 from riverrun.schemas.avro.reading import MadeRecord, RecordPart
-from riverrun.schemas.avro.values import Tags, UnionBranch, branches_of
+from riverrun.schemas.avro.values import Tags, UnionBranch, branches_of, class_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -211,29 +208,6 @@ _PLAIN: dict[type, Any] = {
     inspect.UUIDType: {"type": "string", "logicalType": "uuid"},
 }
 _RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
-_OF_AVRO: dict[str, Any] = {
-    "boolean": bool,
-    "bytes": bytes,
-    "double": float,
-    "enum": str,
-    "fixed": bytes,
-    "float": float,
-    "int": int,
-    "long": int,
-    "null": None,
-    "string": str,
-}
-_LOGICAL: dict[str, Any] = {
-    "date": dt.date,
-    "decimal": decimal.Decimal,
-    "local-timestamp-micros": dt.datetime,
-    "local-timestamp-millis": dt.datetime,
-    "time-micros": dt.time,
-    "time-millis": dt.time,
-    "timestamp-micros": dt.datetime,
-    "timestamp-millis": dt.datetime,
-    "uuid": uuid.UUID,
-}
 # Numbers of fewer than 64 bits, where they are the whole value.
 _TOP = {"int": Annotated[int, 32], "float": Annotated[float, 32]}
 # Called with types that are known at run time only, which type checkers do not expect.
@@ -338,21 +312,24 @@ def _python(schema: Any, named: dict[str, Any]) -> Any:
     if isinstance(schema, list):
         return _union([_python(each, named) for each in schema])
     if isinstance(schema, str):
-        return _OF_AVRO.get(schema, named.get(schema, Any))
-    kind = schema.get("type")
-    if schema.get("logicalType") in _LOGICAL:
-        return _LOGICAL[schema["logicalType"]]
+        return named[schema] if schema in named else _class(schema)
+    kind = schema["type"]
     if kind == "array":
         return list[_python(schema["items"], named)]  # type: ignore[misc]
     if kind == "map":
         return dict[str, _python(schema["values"], named)]  # type: ignore[misc]
     if kind != "record":
-        made = _python(kind, named) if isinstance(kind, dict | list) else _OF_AVRO.get(kind, Any)
+        made = _python(kind, named) if isinstance(kind, dict | list) else _class(schema)
         named |= {schema["name"]: made} if "name" in schema else {}
         return made
     fields = {field["name"]: _python(field["type"], named) for field in schema["fields"]}
     named[schema["name"]] = _typed_dict(schema["name"].rpartition(".")[2], fields)
     return named[schema["name"]]
+
+
+def _class(schema: Any) -> Any:
+    found = class_of(schema)
+    return {object: Any, type(None): None}.get(found, found)
 
 
 def _union(types: list[Any]) -> Any:

@@ -53,6 +53,24 @@ def plain_reader(written: Any, wanted: Any, tags: Tags | None) -> Read:
     return plain
 
 
+def number_at(data: bytes, at: int, bits: int = 64) -> tuple[int, int]:
+    """Return the number at a position, still in zigzag, and the position after it."""
+    found, shift, end, why = 0, 0, at, f"has more than {bits} bits"
+    try:
+        while (byte := data[end]) > 127 and shift < bits:  # noqa: PLR2004 - the eighth bit says that more follows
+            found |= (byte & 127) << shift
+            shift += 7
+            end += 1
+        found |= byte << shift
+    except IndexError:
+        why = why if shift >= bits else "ends too early"
+        shift = bits
+    if shift >= bits or found >> bits:
+        message = f"a number {why}, at byte {at} of {len(data)}"
+        raise ValueError(message)
+    return found, end + 1
+
+
 class _Source:
     """Bytes that are being read."""
 
@@ -81,23 +99,8 @@ class _Source:
             raise ValueError(message)
 
     def number(self, bits: int = 64) -> int:
-        """Return the next number, in zigzag."""
-        data, at, found, shift = self.data, self.at, 0, 0
-        while True:
-            if at >= len(data) or shift >= bits:
-                why = f"has more than {bits} bits" if shift >= bits else "ends too early"
-                message = f"a number {why}, at byte {self.at} of {len(data)}"
-                raise ValueError(message)
-            byte = data[at]
-            found |= (byte & 127) << shift
-            shift += 7
-            at += 1
-            if byte <= 127:  # noqa: PLR2004 - the eighth bit says that more follows
-                break
-        if found >> bits:
-            message = f"a number has more than {bits} bits, at byte {self.at} of {len(data)}"
-            raise ValueError(message)
-        self.at = at
+        """Return the next number."""
+        found, self.at = number_at(self.data, self.at, bits)
         return (found >> 1) ^ -(found & 1)
 
     def choice(self, number: int, what: str) -> int:

@@ -6,7 +6,6 @@ layouts that are rarely written, such as arrays in blocks with sizes. `tests/uni
 
 from __future__ import annotations
 
-import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,7 +16,7 @@ from riverrun.decoders import converter
 from riverrun.generated import Lines, NotGenerated, generated
 from riverrun.records import EPOCH
 from riverrun.schemas.avro.parsing import definition_of, definitions, free_values, kind_of, smallest_of
-from riverrun.schemas.avro.plain_reading import default_of
+from riverrun.schemas.avro.plain_reading import BITS, FLOATS, default_of, number_at
 from riverrun.schemas.avro.values import (
     Tags,
     UnionBranch,
@@ -60,7 +59,7 @@ elif (c := data[p + 2]) < 128:
     n += (b << 7) + (c << 14) - 16512
     p += 3
 else:
-    n, p = {large}(data, p)
+    n, p = number_at(data, p, {bits})
 {name} = ~(n >> 1) if n & 1 else n >> 1"""
 _SIZE = """\
 n = data[p]
@@ -78,7 +77,6 @@ while True:
     for _ in range(n >> 1):
 {item}"""
 _FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-_MOST_BITS, _INT_BITS = 64, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,37 +131,15 @@ def _label(schema: Any) -> str:
     return str(schema["name"]) if isinstance(schema, dict) and "name" in schema else "a value"
 
 
-def _long_at(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number at a position, still in zigzag, and the position after it."""
-    found = shift = 0
-    while (byte := data[at]) > 127:  # noqa: PLR2004 - seven bits and one that says that more follow
-        found |= (byte & 127) << shift
-        shift += 7
-        at += 1
-        if shift > _MOST_BITS:
-            raise OverflowError
-    found |= byte << shift
-    if found >> _MOST_BITS:
-        raise OverflowError
-    return found, at + 1
-
-
-def _int_at(data: bytes, at: int) -> tuple[int, int]:
-    found, end = _long_at(data, at)
-    if found >> _INT_BITS:
-        raise OverflowError
-    return found, end
-
-
 def _size_at(data: bytes, at: int) -> tuple[int, int]:
     """Return a size at a position, doubled by zigzag, and the position of its last byte."""
-    found, end = _long_at(data, at)
+    found, end = number_at(data, at)
     if found & 1:  # negative
         raise ValueError
     return found, end - 1
 
 
-_KNOWN = {"long_at": _long_at, "int_at": _int_at, "size_at": _size_at, "EPOCH": EPOCH, "timedelta": timedelta}
+_KNOWN = {"number_at": number_at, "size_at": _size_at, "EPOCH": EPOCH, "timedelta": timedelta}
 
 
 @dataclass(slots=True)
@@ -237,7 +213,7 @@ class _Reader:
             case "int" | "long":
                 name = self.code.new()
                 self.touches_end = True
-                self.code.add(_LONG.format(name=name, large=f"{kind}_at"))
+                self.code.add(_LONG.format(name=name, bits=BITS[kind]))
                 return name
         return self._bytes(kind, written)
 
@@ -251,10 +227,9 @@ class _Reader:
             case "fixed":
                 return self.code.assigned(f"data[p : (p := p + {int(written['size'])})]")
             case "float" | "double":
-                size, form = (4, "<f") if kind == "float" else (8, "<d")
-                self.code.names |= {f"unpack_{kind}": struct.Struct(form).unpack_from}
+                self.code.names |= {f"unpack_{kind}": FLOATS[kind].unpack_from}
                 name = self.code.assigned(f"unpack_{kind}(data, p)[0]")
-                self.code.add(f"p += {size}")
+                self.code.add(f"p += {FLOATS[kind].size}")
                 return name
         message = f"there is no type {kind}"
         raise NotGenerated(message)

@@ -21,7 +21,7 @@ from tests.unit.schemas.test_avro_reading import parsed
 
 
 def outcome(call: Any, *given: Any) -> Any:
-    """What a call returns, or the text of its error."""
+    """Return the result of a call, or the text of its error."""
     try:
         return call(*given)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:

@@ -22,6 +22,7 @@ from riverrun.schemas.avro.values import (
     resolved,
 )
 from riverrun.schemas.framed import HEAD_BYTES
+from riverrun.serde.serdes import ODD_NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,7 +38,6 @@ DEEPEST = 200
 _FREE, _PER_BYTE = 10_000, 16
 FLOATS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
 BITS = {"int": 32, "long": 64}
-_NO_NUMBERS = {"NaN", "Infinity", "-Infinity"}
 
 
 def plain_reader(written: Any, wanted: Any, tags: Tags | None) -> Read:
@@ -316,7 +316,7 @@ def _plain_default(  # noqa: C901, PLR0911 - one case per type
                 return found
         case (("float" | "double"), (int() | float())) if not isinstance(default, bool):
             return float(default)
-        case (("float" | "double"), str()) if default in _NO_NUMBERS:
+        case (("float" | "double"), str()) if default in ODD_NUMBERS:
             return float(default)
         case (("int" | "long"), int()) if not isinstance(default, bool):
             return default

@@ -17,15 +17,22 @@ from riverrun.schemas.avro.values import Tags, UnionBranch, branches_of, class_o
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+_PLAIN: dict[type, Any] = {
+    inspect.BoolType: "boolean",
+    inspect.BytesType: "bytes",
+    inspect.DateTimeType: {"type": "long", "logicalType": "timestamp-micros"},
+    inspect.DateType: {"type": "int", "logicalType": "date"},
+    inspect.FloatType: "double",
+    inspect.IntType: "long",
+    inspect.NoneType: "null",
+    inspect.StrType: "string",
+    inspect.TimeType: {"type": "long", "logicalType": "time-micros"},
+    inspect.UUIDType: {"type": "string", "logicalType": "uuid"},
+}
 _KINDS: dict[str, type] = {
-    "boolean": inspect.BoolType,
-    "bytes": inspect.BytesType,
-    "double": inspect.FloatType,
     "float": inspect.FloatType,
     "int": inspect.IntType,
-    "long": inspect.IntType,
-    "null": inspect.NoneType,
-    "string": inspect.StrType,
+    **{kind: each for each, kind in _PLAIN.items() if isinstance(kind, str)},
 }
 _LOGICAL_KINDS: dict[str, type] = {
     "int-date": inspect.DateType,
@@ -195,19 +202,6 @@ def _is_constrained(kind: Any) -> bool:
     return any(getattr(kind, name, None) is not None for name in names)
 
 
-_PLAIN: dict[type, Any] = {
-    inspect.BoolType: "boolean",
-    inspect.BytesType: "bytes",
-    inspect.DateTimeType: {"type": "long", "logicalType": "timestamp-micros"},
-    inspect.DateType: {"type": "int", "logicalType": "date"},
-    inspect.FloatType: "double",
-    inspect.IntType: "long",
-    inspect.NoneType: "null",
-    inspect.StrType: "string",
-    inspect.TimeType: {"type": "long", "logicalType": "time-micros"},
-    inspect.UUIDType: {"type": "string", "logicalType": "uuid"},
-}
-_RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
 # Numbers of fewer than 64 bits, where they are the whole value.
 _TOP = {"int": Annotated[int, 32], "float": Annotated[float, 32]}
 # Called with types that are known at run time only, which type checkers do not expect.
@@ -247,7 +241,7 @@ def _avro(found: Any, named: dict[str, Any]) -> Any:
         return {"type": "map", "values": _avro(found.value_type, named)}
     if isinstance(found, inspect.EnumType | inspect.LiteralType):
         return _of_choices(found, named)
-    if isinstance(found, _RECORDS):
+    if isinstance(found, _WITH_FIELDS):
         return _record(found, named)
     if type(found) not in _PLAIN:
         message = f"Avro has no type for {found!r}"

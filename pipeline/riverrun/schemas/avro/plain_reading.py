@@ -55,20 +55,20 @@ def plain_reader(written: Any, wanted: Any, tags: Tags | None) -> Read:
 
 def number_at(data: bytes, at: int, bits: int = 64) -> tuple[int, int]:
     """Return the number at a position, still in zigzag, and the position after it."""
-    found, shift, end, why = 0, 0, at, f"has more than {bits} bits"
+    found, shift, end = 0, 0, at
     try:
         while (byte := data[end]) > 127 and shift < bits:  # noqa: PLR2004 - the eighth bit says that more follows
             found |= (byte & 127) << shift
             shift += 7
             end += 1
         found |= byte << shift
+        if shift < bits and not found >> bits:
+            return found, end + 1
     except IndexError:
-        why = why if shift >= bits else "ends too early"
-        shift = bits
-    if shift >= bits or found >> bits:
-        message = f"a number {why}, at byte {at} of {len(data)}"
-        raise ValueError(message)
-    return found, end + 1
+        pass
+    why = f"has more than {bits} bits" if end < len(data) or shift >= bits else "ends too early"
+    message = f"a number {why}, at byte {at} of {len(data)}"
+    raise ValueError(message)
 
 
 class _Source:

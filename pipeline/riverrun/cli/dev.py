@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from riverrun.worker.worker import Worker
 
-# Files that are saved within this time are one change.
+# Files that are saved within this time are one change. Looking at them is cheaper than watchfiles, one more dependency:
+# which files count, and what has changed when a run was interrupted, would be decided here all the same.
 _LOOK_SECONDS = 0.3
 _WATCHED = frozenset({".py", ".toml", ".json"})
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "spark-warehouse"})

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Neither google.protobuf nor the registry's client reads text; protoc would be a dependency, and files for each schema.
 _WORDS = re.compile(
     r"""\s+ | //[^\n]* | /\*.*?\*/  # nothing
     | (?P<word> "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | [\w.+-]+ | [^\s\w] )""",

@@ -24,6 +24,7 @@ ROLE = "X-Riverrun-Role"
 """Role of the task that answered: `active`, or `standby`."""
 MAX_AGE_MS = 300_000
 """Maximum age of a question, and maximum difference of two machines' clocks."""
+# Not itsdangerous, which signs a value that it sends: here the question, its address and the answer are signed, not sent again.
 # Deriving the key takes about 50 ms, which makes guessing tokens from a recorded signature slow.
 _SCRYPT = {"n": 2**14, "r": 8, "p": 1}
 

@@ -256,9 +256,13 @@ def evolved(draw: Any, schema: Any) -> Any:
         case "map":
             return {**schema, "values": evolved(draw, schema["values"])}
         case "record":
-            fields = [{**each, "type": evolved(draw, each["type"])} for each in schema["fields"]]
+            fields = [_renamed(draw, {**each, "type": evolved(draw, each["type"])}) for each in schema["fields"]]
             kept = [each for each in fields if draw(st.integers(0, 4))]
             kind = draw(st.sampled_from(sorted(_DEFAULTS)))
             added = [{"name": "added", "type": kind, "default": _DEFAULTS[kind]}] if draw(st.booleans()) else []
             return {**schema, "fields": draw(st.permutations([*kept, *added]))}
     return schema
+
+
+def _renamed(draw: Any, field: Any) -> Any:
+    return field if draw(st.integers(0, 4)) else {**field, "name": f"{field['name']}_later", "aliases": [field["name"]]}

@@ -82,15 +82,17 @@ def definition_of(schema: Any, defined: Mapping[str, Any]) -> Any:
 
 def definitions(schema: Any) -> dict[str, Any]:
     """Return named schemas by full name; the library has completed the names."""
-    if isinstance(schema, list):
-        return {name: made for each in schema for name, made in definitions(each).items()}
+    own = {schema["name"]: schema} if isinstance(schema, dict) and schema["type"] in NAMED else {}
+    return own | {name: made for each in _parts(schema) for name, made in definitions(each).items()}
+
+
+def _parts(schema: Any) -> list[Any]:
+    """Return the schemas that are directly in a schema."""
     if not isinstance(schema, dict):
-        return {}
-    own = {schema["name"]: schema} if schema["type"] in NAMED else {}
+        return schema if isinstance(schema, list) else []
     parts = [each["type"] for each in schema.get("fields", ())]
     parts += [schema[part] for part in ("items", "values") if part in schema]
-    parts += [schema["type"]] if not isinstance(schema["type"], str) else []
-    return own | {name: made for each in parts for name, made in definitions(each).items()}
+    return parts if isinstance(schema["type"], str) else [*parts, schema["type"]]
 
 
 def smallest_of(schema: Any, defined: Mapping[str, Any], known: dict[str, int]) -> int:
@@ -121,17 +123,14 @@ def _check(known: Any) -> None:
     waiting = [known]
     while waiting:
         schema = waiting.pop()
+        waiting += _parts(schema)
         if isinstance(schema, list):
-            waiting += schema
             names = [str(_name(each)) for each in schema]
             if len(set(names)) < len(names) or any(isinstance(each, list) for each in schema):
                 message = f"a union has a type twice, or another union: {', '.join(names)}"
                 raise ValueError(message)
         elif isinstance(schema, dict):
             _check_numbers(schema)
-            waiting += [each["type"] for each in schema.get("fields", ())]
-            waiting += [schema[part] for part in ("items", "values") if part in schema]
-            waiting += [schema["type"]] if not isinstance(schema["type"], str) else []
 
 
 def _name(schema: Any) -> Any:

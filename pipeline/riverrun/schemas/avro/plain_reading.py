@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from riverrun.schemas.avro.parsing import definition_of, definitions, free_values, kind_of, smallest_of
 from riverrun.schemas.avro.values import (
-    PROMOTED,
     Tags,
     UnionBranch,
     branches_of,
-    logical_between,
+    conversions,
+    fields_between,
     logical_of,
     matches,
     name_of,
     resolved,
 )
 from riverrun.schemas.framed import HEAD_BYTES
+from riverrun.serde.serdes import ODD_NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,14 +36,8 @@ DEEPEST = 200
 # Parts without bytes (nulls, empty records) that any value may have, and further ones per byte: a short value could claim
 # billions of them.
 _FREE, _PER_BYTE = 10_000, 16
-_PROMOTE: dict[str, Callable[[Any], Any]] = {
-    "float({0})": float,
-    "{0}.encode()": str.encode,
-    "{0}.decode()": bytes.decode,
-}
 FLOATS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
 BITS = {"int": 32, "long": 64}
-_NO_NUMBERS = {"NaN", "Infinity", "-Infinity"}
 
 
 def plain_reader(written: Any, wanted: Any, tags: Tags | None) -> Read:
@@ -56,6 +51,24 @@ def plain_reader(written: Any, wanted: Any, tags: Tags | None) -> Read:
             raise too_deep() from error
 
     return plain
+
+
+def number_at(data: bytes, at: int, bits: int = 64) -> tuple[int, int]:
+    """Return the number at a position, still in zigzag, and the position after it."""
+    found, shift, end = 0, 0, at
+    try:
+        while (byte := data[end]) > 127 and shift < bits:  # noqa: PLR2004 - the eighth bit says that more follows
+            found |= (byte & 127) << shift
+            shift += 7
+            end += 1
+        found |= byte << shift
+        if shift < bits and not found >> bits:
+            return found, end + 1
+    except IndexError:
+        pass
+    why = f"has more than {bits} bits" if end < len(data) or shift >= bits else "ends too early"
+    message = f"a number {why}, at byte {at} of {len(data)}"
+    raise ValueError(message)
 
 
 class _Source:
@@ -86,23 +99,8 @@ class _Source:
             raise ValueError(message)
 
     def number(self, bits: int = 64) -> int:
-        """Return the next number, in zigzag."""
-        data, at, found, shift = self.data, self.at, 0, 0
-        while True:
-            if at >= len(data) or shift >= bits:
-                why = f"has more than {bits} bits" if shift >= bits else "ends too early"
-                message = f"a number {why}, at byte {self.at} of {len(data)}"
-                raise ValueError(message)
-            byte = data[at]
-            found |= (byte & 127) << shift
-            shift += 7
-            at += 1
-            if byte <= 127:  # noqa: PLR2004 - the eighth bit says that more follows
-                break
-        if found >> bits:
-            message = f"a number has more than {bits} bits, at byte {self.at} of {len(data)}"
-            raise ValueError(message)
-        self.at = at
+        """Return the next number."""
+        found, self.at = number_at(self.data, self.at, bits)
         return (found >> 1) ^ -(found & 1)
 
     def choice(self, number: int, what: str) -> int:
@@ -148,23 +146,13 @@ class _Reader:
 
     def _converted(self, written: Any, wanted: Any) -> Reading:
         read = self._plain(kind_of(written), written, wanted)
-        steps = []
-        logical, by = None, written
-        if self.shows:
-            try:
-                logical, by = logical_between(written, wanted)
-            except ValueError as error:
-                return _refusing(str(error))
-        pair = None if wanted is None else (kind_of(written), kind_of(wanted))
-        promote = None if pair is None else _PROMOTE.get(PROMOTED.get(pair, ""))
-        steps += [promote] if promote is not None and (logical is None or by is wanted) else []
-        steps += [] if logical is None else [logical.reader(by)]
-        if not steps:
-            return read
-        first, second = steps[0], steps[-1]
-        if len(steps) == 1:
-            return lambda source, depth: first(read(source, depth))
-        return lambda source, depth: second(first(read(source, depth)))
+        try:
+            steps = conversions(written, wanted) if self.shows else []
+        except ValueError as error:
+            return _refusing(str(error))
+        for convert, _ in steps:
+            read = _then(read, convert)
+        return read
 
     def _plain(self, kind: str, written: Any, wanted: Any) -> Reading:  # noqa: C901, PLR0911 - one case per type
         match kind:
@@ -259,39 +247,26 @@ class _Reader:
             return found
 
         self.records[key] = read
-        if wanted is None:
-            steps += [(each["name"], self.of(each["type"], None)) for each in written["fields"]]
-        else:
-            self._resolve(written, wanted, steps, defaults)
-        return read
-
-    def _resolve(
-        self,
-        written: Any,
-        wanted: Any,
-        steps: list[tuple[str | None, Reading]],
-        defaults: list[tuple[str, Callable[[], Any]]],
-    ) -> None:
-        """Add the readers of a record's fields, and the functions that return the defaults of those that it lacks."""
-        by_name = {alias: each for each in wanted["fields"] for alias in each.get("aliases", ())}
-        by_name |= {each["name"]: each for each in wanted["fields"]}
-        lacking = {each["name"]: each for each in wanted["fields"]}
+        pairs, lacking = fields_between(written, wanted)
         # Fields that the reader lacks are read to find where they end: plain, as a logical type could refuse them.
         unused = _Reader(self.written, {}, None, shows=False)
-        for each in written["fields"]:
-            own = by_name.get(each["name"])
-            if own is None or own["name"] not in lacking:
+        for each, own in pairs:
+            if own is None:
                 steps.append((None, unused.of(each["type"], None)))
             else:
-                del lacking[own["name"]]
-                steps.append((own["name"], self.of(each["type"], own["type"])))
-        defaults += [(name, self._default(wanted, each)) for name, each in lacking.items()]
+                steps.append((own["name"], self.of(each["type"], None if wanted is None else own["type"])))
+        defaults += [(each["name"], self._default(wanted, each)) for each in lacking]
+        return read
 
     def _default(self, wanted: Any, each: Any) -> Callable[[], Any]:
         if "default" not in each:
             message = f"the writer has no field {each['name']} of {wanted['name']}, which has no default"
             return lambda: _raise(ValueError(message))
         return lambda: default_of(each["type"], each["default"], self.wanted, self.tags)
+
+
+def _then(read: Reading, convert: Callable[[Any], Any]) -> Reading:
+    return lambda source, depth: convert(read(source, depth))
 
 
 def _enum(written: Any, wanted: Any) -> Reading:
@@ -341,7 +316,7 @@ def _plain_default(  # noqa: C901, PLR0911 - one case per type
                 return found
         case (("float" | "double"), (int() | float())) if not isinstance(default, bool):
             return float(default)
-        case (("float" | "double"), str()) if default in _NO_NUMBERS:
+        case (("float" | "double"), str()) if default in ODD_NUMBERS:
             return float(default)
         case (("int" | "long"), int()) if not isinstance(default, bool):
             return default

@@ -6,7 +6,6 @@ layouts that are rarely written, such as arrays in blocks with sizes. `tests/uni
 
 from __future__ import annotations
 
-import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,13 +16,13 @@ from riverrun.decoders import converter
 from riverrun.generated import Lines, NotGenerated, generated
 from riverrun.records import EPOCH
 from riverrun.schemas.avro.parsing import definition_of, definitions, free_values, kind_of, smallest_of
-from riverrun.schemas.avro.plain_reading import default_of
+from riverrun.schemas.avro.plain_reading import BITS, FLOATS, default_of, number_at
 from riverrun.schemas.avro.values import (
-    PROMOTED,
     Tags,
     UnionBranch,
     branches_of,
-    logical_between,
+    conversions,
+    fields_between,
     matches,
     resolved,
 )
@@ -60,7 +59,7 @@ elif (c := data[p + 2]) < 128:
     n += (b << 7) + (c << 14) - 16512
     p += 3
 else:
-    n, p = {large}(data, p)
+    n, p = number_at(data, p, {bits})
 {name} = ~(n >> 1) if n & 1 else n >> 1"""
 _SIZE = """\
 n = data[p]
@@ -78,7 +77,6 @@ while True:
     for _ in range(n >> 1):
 {item}"""
 _FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-_MOST_BITS, _INT_BITS = 64, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,37 +131,15 @@ def _label(schema: Any) -> str:
     return str(schema["name"]) if isinstance(schema, dict) and "name" in schema else "a value"
 
 
-def _long_at(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number at a position, still in zigzag, and the position after it."""
-    found = shift = 0
-    while (byte := data[at]) > 127:  # noqa: PLR2004 - seven bits and one that says that more follow
-        found |= (byte & 127) << shift
-        shift += 7
-        at += 1
-        if shift > _MOST_BITS:
-            raise OverflowError
-    found |= byte << shift
-    if found >> _MOST_BITS:
-        raise OverflowError
-    return found, at + 1
-
-
-def _int_at(data: bytes, at: int) -> tuple[int, int]:
-    found, end = _long_at(data, at)
-    if found >> _INT_BITS:
-        raise OverflowError
-    return found, end
-
-
 def _size_at(data: bytes, at: int) -> tuple[int, int]:
     """Return a size at a position, doubled by zigzag, and the position of its last byte."""
-    found, end = _long_at(data, at)
+    found, end = number_at(data, at)
     if found & 1:  # negative
         raise ValueError
     return found, end - 1
 
 
-_KNOWN = {"long_at": _long_at, "int_at": _int_at, "size_at": _size_at, "EPOCH": EPOCH, "timedelta": timedelta}
+_KNOWN = {"number_at": number_at, "size_at": _size_at, "EPOCH": EPOCH, "timedelta": timedelta}
 
 
 @dataclass(slots=True)
@@ -205,22 +181,19 @@ class _Reader:
         kind = kind_of(written)
         tag = branch if branch is not None and branch.is_tagged and self.tags is not None else None
         value = self._read(kind, written, wanted, made, tag if kind == "record" else None)
-        value = self._logical(value, written, wanted)
+        value = self._of_reader(value, written, wanted)
         return value if tag is None or kind == "record" else self.code.assigned(f"({tag.name!r}, {value})")
 
-    def _logical(self, value: str, written: Any, wanted: Any) -> str:
+    def _of_reader(self, value: str, written: Any, wanted: Any) -> str:
         """Write the lines that convert a plain value to the reader's type, and to its logical type."""
         try:
-            logical, by = logical_between(written, wanted)
+            steps = conversions(written, wanted)
         except ValueError as error:
             raise NotGenerated(str(error)) from error
-        promoted = None if wanted is None else PROMOTED.get((kind_of(written), kind_of(wanted)))
-        if promoted not in {None, "{0}"} and (logical is None or by is wanted):
-            value = self.code.assigned(promoted.format(value))
-        if logical is None:
-            return value
-        inline = logical.inline or f"{self.code.named(logical.reader(by))}({{0}})"
-        return self.code.assigned(inline.format(value))
+        for convert, inline in steps:
+            expression = inline or f"{self.code.named(convert)}({{0}})"
+            value = self.code.assigned(expression.format(value))
+        return value
 
     def _read(self, kind: str, written: Any, wanted: Any, made: MadeRecord | None, tag: UnionBranch | None) -> str:
         match kind:
@@ -240,7 +213,7 @@ class _Reader:
             case "int" | "long":
                 name = self.code.new()
                 self.touches_end = True
-                self.code.add(_LONG.format(name=name, large=f"{kind}_at"))
+                self.code.add(_LONG.format(name=name, bits=BITS[kind]))
                 return name
         return self._bytes(kind, written)
 
@@ -254,10 +227,9 @@ class _Reader:
             case "fixed":
                 return self.code.assigned(f"data[p : (p := p + {int(written['size'])})]")
             case "float" | "double":
-                size, form = (4, "<f") if kind == "float" else (8, "<d")
-                self.code.names |= {f"unpack_{kind}": struct.Struct(form).unpack_from}
+                self.code.names |= {f"unpack_{kind}": FLOATS[kind].unpack_from}
                 name = self.code.assigned(f"unpack_{kind}(data, p)[0]")
-                self.code.add(f"p += {size}")
+                self.code.add(f"p += {FLOATS[kind].size}")
                 return name
         message = f"there is no type {kind}"
         raise NotGenerated(message)
@@ -310,24 +282,19 @@ class _Reader:
         if free_values(written, self.written, self.sizes) > (not written["fields"]):
             message = "many fields have no bytes"
             raise NotGenerated(message)
-        if wanted is not None and any("aliases" in each for each in (wanted, *wanted["fields"])):
-            message = "the reader's schema has aliases"
-            raise NotGenerated(message)
-        resolved = None if wanted is None else {each["name"]: each for each in wanted["fields"]}
+        pairs, lacking = fields_between(written, wanted)
         values: dict[str, str] = {}
         with self._within(written["name"]):
-            for each in written["fields"]:
-                name = each["name"]
-                if (resolved is not None and name not in resolved) or (made is not None and name not in made.parts):
+            for each, own in pairs:
+                if own is None or (made is not None and own["name"] not in made.parts):
                     self.skip(each["type"])
                     continue
-                part = None if made is None else made.parts[name]
-                resolved_type = None if resolved is None else resolved[name]["type"]
-                value = self.value(each["type"], resolved_type, None if part is None else part.made)
-                values[name] = value if part is None else self._converted(value, part)
-        for name, each in (resolved or {}).items():
-            if name not in {one["name"] for one in written["fields"]}:
-                values |= self._default(name, each, made)
+                part = None if made is None else made.parts[own["name"]]
+                wanted_type = None if wanted is None else own["type"]
+                value = self.value(each["type"], wanted_type, None if part is None else part.made)
+                values[own["name"]] = value if part is None else self._converted(value, part)
+        for each in lacking:
+            values |= self._default(each["name"], each, made)
         return self._made(values, made, tag)
 
     def _default(self, name: str, wanted: Any, made: MadeRecord | None) -> dict[str, str]:

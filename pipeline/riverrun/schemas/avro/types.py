@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import uuid
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Union, get_origin, is_typeddict
 
@@ -15,20 +12,27 @@ from riverrun.errors import ConfigError
 from riverrun.generated import NotGenerated
 from riverrun.schemas.avro.parsing import definition_of, definitions, kind_of
 from riverrun.schemas.avro.reading import MadeRecord, RecordPart
-from riverrun.schemas.avro.values import Tags, UnionBranch, branches_of
+from riverrun.schemas.avro.values import Tags, UnionBranch, branches_of, class_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+_PLAIN: dict[type, Any] = {
+    inspect.BoolType: "boolean",
+    inspect.BytesType: "bytes",
+    inspect.DateTimeType: {"type": "long", "logicalType": "timestamp-micros"},
+    inspect.DateType: {"type": "int", "logicalType": "date"},
+    inspect.FloatType: "double",
+    inspect.IntType: "long",
+    inspect.NoneType: "null",
+    inspect.StrType: "string",
+    inspect.TimeType: {"type": "long", "logicalType": "time-micros"},
+    inspect.UUIDType: {"type": "string", "logicalType": "uuid"},
+}
 _KINDS: dict[str, type] = {
-    "boolean": inspect.BoolType,
-    "bytes": inspect.BytesType,
-    "double": inspect.FloatType,
     "float": inspect.FloatType,
     "int": inspect.IntType,
-    "long": inspect.IntType,
-    "null": inspect.NoneType,
-    "string": inspect.StrType,
+    **{kind: each for each, kind in _PLAIN.items() if isinstance(kind, str)},
 }
 _LOGICAL_KINDS: dict[str, type] = {
     "int-date": inspect.DateType,
@@ -198,42 +202,6 @@ def _is_constrained(kind: Any) -> bool:
     return any(getattr(kind, name, None) is not None for name in names)
 
 
-_PLAIN: dict[type, Any] = {
-    inspect.BoolType: "boolean",
-    inspect.BytesType: "bytes",
-    inspect.DateTimeType: {"type": "long", "logicalType": "timestamp-micros"},
-    inspect.DateType: {"type": "int", "logicalType": "date"},
-    inspect.FloatType: "double",
-    inspect.IntType: "long",
-    inspect.NoneType: "null",
-    inspect.StrType: "string",
-    inspect.TimeType: {"type": "long", "logicalType": "time-micros"},
-    inspect.UUIDType: {"type": "string", "logicalType": "uuid"},
-}
-_RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
-_OF_AVRO: dict[str, Any] = {
-    "boolean": bool,
-    "bytes": bytes,
-    "double": float,
-    "enum": str,
-    "fixed": bytes,
-    "float": float,
-    "int": int,
-    "long": int,
-    "null": None,
-    "string": str,
-}
-_LOGICAL: dict[str, Any] = {
-    "date": dt.date,
-    "decimal": decimal.Decimal,
-    "local-timestamp-micros": dt.datetime,
-    "local-timestamp-millis": dt.datetime,
-    "time-micros": dt.time,
-    "time-millis": dt.time,
-    "timestamp-micros": dt.datetime,
-    "timestamp-millis": dt.datetime,
-    "uuid": uuid.UUID,
-}
 # Numbers of fewer than 64 bits, where they are the whole value.
 _TOP = {"int": Annotated[int, 32], "float": Annotated[float, 32]}
 # Called with types that are known at run time only, which type checkers do not expect.
@@ -273,7 +241,7 @@ def _avro(found: Any, named: dict[str, Any]) -> Any:
         return {"type": "map", "values": _avro(found.value_type, named)}
     if isinstance(found, inspect.EnumType | inspect.LiteralType):
         return _of_choices(found, named)
-    if isinstance(found, _RECORDS):
+    if isinstance(found, _WITH_FIELDS):
         return _record(found, named)
     if type(found) not in _PLAIN:
         message = f"Avro has no type for {found!r}"
@@ -338,21 +306,24 @@ def _python(schema: Any, named: dict[str, Any]) -> Any:
     if isinstance(schema, list):
         return _union([_python(each, named) for each in schema])
     if isinstance(schema, str):
-        return _OF_AVRO.get(schema, named.get(schema, Any))
-    kind = schema.get("type")
-    if schema.get("logicalType") in _LOGICAL:
-        return _LOGICAL[schema["logicalType"]]
+        return named[schema] if schema in named else _class(schema)
+    kind = schema["type"]
     if kind == "array":
         return list[_python(schema["items"], named)]  # type: ignore[misc]
     if kind == "map":
         return dict[str, _python(schema["values"], named)]  # type: ignore[misc]
     if kind != "record":
-        made = _python(kind, named) if isinstance(kind, dict | list) else _OF_AVRO.get(kind, Any)
+        made = _python(kind, named) if isinstance(kind, dict | list) else _class(schema)
         named |= {schema["name"]: made} if "name" in schema else {}
         return made
     fields = {field["name"]: _python(field["type"], named) for field in schema["fields"]}
     named[schema["name"]] = _typed_dict(schema["name"].rpartition(".")[2], fields)
     return named[schema["name"]]
+
+
+def _class(schema: Any) -> Any:
+    found = class_of(schema)
+    return {object: Any, type(None): None}.get(found, found)
 
 
 def _union(types: list[Any]) -> Any:

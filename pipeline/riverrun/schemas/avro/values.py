@@ -53,17 +53,17 @@ _ACCEPTED: dict[type, tuple[type, ...]] = {
     bytes: (bytearray, memoryview),
     list: (tuple,),
 }
-PROMOTED = {
-    ("int", "long"): "{0}",
-    ("int", "float"): "float({0})",
-    ("int", "double"): "float({0})",
-    ("long", "float"): "float({0})",
-    ("long", "double"): "float({0})",
-    ("float", "double"): "{0}",
-    ("string", "bytes"): "{0}.encode()",
-    ("bytes", "string"): "{0}.decode()",
+_PROMOTED: Mapping[tuple[str, str], Convert | None] = {
+    ("int", "long"): None,
+    ("int", "float"): float,
+    ("int", "double"): float,
+    ("long", "float"): float,
+    ("long", "double"): float,
+    ("float", "double"): None,
+    ("string", "bytes"): str.encode,
+    ("bytes", "string"): bytes.decode,
 }
-"""Types that a reader's type may replace, with the expression that converts a value."""
+"""Types that a reader's type may replace, with the function that converts a value; None if it remains as it is."""
 
 
 # Logical types
@@ -486,7 +486,7 @@ def resolved(written: Any, branches: tuple[UnionBranch, ...]) -> UnionBranch | N
     same = [each for each in branches if kind_of(each.schema) == kind]
     exact = next((each for each in same if each.name == name_of(written)), None)
     others = (each for each in same if matches(written, each.schema))
-    promoted = (each for each in branches if (kind, kind_of(each.schema)) in PROMOTED)
+    promoted = (each for each in branches if (kind, kind_of(each.schema)) in _PROMOTED)
     return exact or next(others, None) or next(promoted, None)
 
 
@@ -494,7 +494,7 @@ def matches(written: Any, wanted: Any) -> bool:
     """Return whether values of one definition are read as another's; neither is a union. Ignores parts."""
     one, other = kind_of(written), kind_of(wanted)
     if one != other:
-        return (one, other) in PROMOTED
+        return (one, other) in _PROMOTED
     if one not in NAMED:
         return True
     if one == "fixed" and written["size"] != wanted["size"]:
@@ -504,18 +504,31 @@ def matches(written: Any, wanted: Any) -> bool:
     return short == wanted["name"].rpartition(".")[2] or written["name"] in aliases or short in aliases
 
 
-def logical_between(written: Any, wanted: Any) -> tuple[Logical | None, Any]:
-    """Return the logical type by which a value is read, and the definition that has it; None for plain values.
+def conversions(written: Any, wanted: Any) -> list[tuple[Convert, str]]:
+    """Return the functions that make the reader's value of a plain one, in order, each with its expression or an empty text.
 
-    The reader's schema decides whether there is one, and the writer's how it is read.
+    The reader's schema decides whether there is a logical type, and the writer's how it is read.
     """
-    one = logical_of(written)
+    logical, by, promote = logical_of(written), written, None
+    if wanted is not None:
+        own = logical_of(wanted)
+        if own is None or logical is None:
+            logical, by, promote = own, wanted, _PROMOTED.get((kind_of(written), kind_of(wanted)))
+        elif own.family != logical.family:
+            message = f"a {logical.family} is not read as a {own.family}"
+            raise ValueError(message)
+    found = [] if promote is None else [(promote, "")]
+    return found if logical is None else [*found, (logical.reader(by), logical.inline)]
+
+
+def fields_between(written: Any, wanted: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
+    """Return the fields of a record, each with the reader's field for it or None, and the fields that only the reader has."""
     if wanted is None:
-        return one, written
-    other = logical_of(wanted)
-    if other is None or one is None:
-        return other, wanted
-    if one.family != other.family:
-        message = f"a {one.family} is not read as a {other.family}"
-        raise ValueError(message)
-    return one, written
+        return [(each, each) for each in written["fields"]], []
+    lacking = {each["name"]: each for each in wanted["fields"]}
+    by_name = {alias: each for each in wanted["fields"] for alias in each.get("aliases", ())} | lacking
+    pairs = []
+    for each in written["fields"]:
+        own = by_name.get(each["name"])
+        pairs.append((each, None if own is None else lacking.pop(own["name"], None)))
+    return pairs, list(lacking.values())

@@ -7,7 +7,6 @@ classes than the schema's own, out of range, or incomplete. `tests/unit/schemas/
 from __future__ import annotations
 
 import datetime as dt
-import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +18,7 @@ import msgspec
 from riverrun.generated import Lines, NotGenerated, generated
 from riverrun.records import EPOCH
 from riverrun.schemas.avro.parsing import definition_of, definitions, kind_of
+from riverrun.schemas.avro.plain_reading import FLOATS
 from riverrun.schemas.avro.plain_writing import plain_writer
 from riverrun.schemas.avro.values import Tags, UnionBranch, branches_of, logical_of
 
@@ -175,7 +175,7 @@ class _Writer:
                 self._refuse_unless(f"{value}.__class__ is bool")
                 return [self.code.assigned(rf"b'\1' if {value} else b'\0'")]
             case "float" | "double":
-                self.code.names |= {f"pack_{kind}": struct.Struct("<f" if kind == "float" else "<d").pack}
+                self.code.names |= {f"pack_{kind}": FLOATS[kind].pack}
                 self._refuse_unless(f"{value}.__class__ is float")
                 return [self.code.assigned(f"pack_{kind}({value})")]
             case "null":

@@ -13,7 +13,6 @@ import typer
 from riverrun import errors
 from riverrun.cli.main import app
 from riverrun.config import AppConfig, StreamsConfig
-from riverrun.config.streams import OWN, PREFIXES, dotted
 from tests.pages import commands, metrics, requests, settings
 from tests.pages import errors as error_page
 
@@ -100,7 +99,3 @@ def test_every_key_is_declared_with_a_meaning_that_is_a_sentence(declared: type)
     names = [each.name for each in fields(declared)]
     assert [name for name in names if not meanings.get(name, "").endswith(".")] == []
     assert sorted(meanings) == sorted(names)
-
-
-def test_settings_that_kafka_does_not_have_are_settings() -> None:
-    assert {dotted(each.name) for each in fields(StreamsConfig)} | set(PREFIXES) >= OWN

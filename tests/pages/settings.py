@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
 from dataclasses import MISSING, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +15,9 @@ from riverrun.config.archives import ArchiveConfig
 from riverrun.config.exports import COLUMN_TYPES, NUMBERS, OF_FILES, ExportConfig
 from riverrun.config.imports import CHOICES as IMPORT_CHOICES
 from riverrun.config.imports import OPTIONS, POLLING, ImportConfig
-from riverrun.config.parsing import CHOICES, HIGHEST, LOWEST, NOT_THE_USERS, TAKES_CODE
+from riverrun.config.parsing import NOT_THE_USERS
 from riverrun.config.sections import CLIENT_SETTINGS, CONSOLE_KEYS, CONSOLE_SERVER, SERDE_SETTINGS, AppConfig
-from riverrun.config.streams import OWN, PREFIXES, StreamsConfig, dotted
+from riverrun.config.streams import PREFIXED, SETTINGS, StreamsConfig, dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -175,16 +178,23 @@ def page() -> str:
             _ARCHIVES,
             *_archive_rows(),
             _STREAMS,
-            *_streams_rows(each for each in fields(StreamsConfig) if not _is_prefix(each)),
+            *_streams_rows(each for each in fields(StreamsConfig) if dotted(each.name) not in PREFIXED),
             _PREFIXED,
-            *_streams_rows(each for each in fields(StreamsConfig) if _is_prefix(each)),
+            *_streams_rows(each for each in fields(StreamsConfig) if dotted(each.name) in PREFIXED),
         ]
     )
 
 
 def meanings(declared: type) -> Mapping[str, str]:
-    """Return the meaning of each field, from the docstring of its class."""
-    return {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(declared.__doc__ or "")}
+    """Return the meaning of each field: the text below it, or in the docstring of its class."""
+    found = dict(_ARGUMENT.findall(declared.__doc__ or ""))
+    (body,) = ast.parse(inspect.getsource(declared)).body
+    assert isinstance(body, ast.ClassDef)
+    for each, below in pairwise(body.body):
+        match each, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = text
+    return {name: " ".join(text.split()) for name, text in found.items()}
 
 
 def _row(*cells: str) -> str:
@@ -203,7 +213,7 @@ def _console_rows() -> Iterator[str]:
     for key in CONSOLE_KEYS:
         default = CONSOLE_SERVER if key == "application.server" else settings[key].default
         meaning = "Address, `host:port`, of the page." if key == "application.server" else "As of an instance."
-        yield _row(f"`{key}`", _KINDS[str(settings[key].type)], _shown(default), meaning)
+        yield _row(f"`{key}`", SETTINGS[key].values.type_name, _shown(default), meaning)
 
 
 def _app_rows() -> Iterator[str]:
@@ -283,31 +293,18 @@ def _bounds_of(key: str) -> str:
 def _streams_rows(settings: Iterable[Field[Any]]) -> Iterator[str]:
     means = meanings(StreamsConfig)
     for each in settings:
-        key = f"{dotted(each.name)}." if _is_prefix(each) else dotted(each.name)
-        kind = "table" if _is_prefix(each) else _KINDS[str(each.type).removesuffix(" | None")]
-        default = "none" if _is_prefix(each) else _shown(each.default)
-        meaning = " ".join([means[each.name], *_bounds(key, kind)])
-        name = f"`{key}*`" if _is_prefix(each) else f"`{key}`"
-        yield _row(name, _with_unit(key, kind), default, meaning, "Riverrun" if key in OWN else "Kafka")
-
-
-def _is_prefix(setting: Field[Any]) -> bool:
-    return f"{dotted(setting.name)}." in PREFIXES
+        key = dotted(each.name)
+        values, is_kafkas = SETTINGS[key]
+        is_prefix = key in PREFIXED
+        default = "none" if is_prefix else _shown(each.default)
+        meaning = f"{means[each.name]} {values.bounds}".rstrip()
+        name = f"`{key}.*`" if is_prefix else f"`{key}`"
+        yield _row(name, _with_unit(key, values.type_name), default, meaning, "Kafka" if is_kafkas else "Riverrun")
 
 
 def _with_unit(key: str, kind: str) -> str:
     unit = _UNITS.get(key.rpartition(".")[2])
     return f"{kind}, {unit}" if unit and kind == "number" else kind
-
-
-def _bounds(key: str, kind: str) -> Iterator[str]:
-    """Yield the bounds of a setting, in words."""
-    if key in CHOICES:
-        allowed = ", ".join(f"`{value}`" for value in dict.fromkeys(CHOICES[key].values()))
-        yield f"Allowed: {allowed}{', or `module:attribute`' if key in TAKES_CODE else ''}."
-    elif kind == "number":
-        highest = HIGHEST.get(key)
-        yield f"At least {LOWEST.get(key, 1)}{'' if highest is None else f', at most {highest}'}."
 
 
 def _shown(value: Any) -> str:

@@ -17,7 +17,7 @@ from riverrun.config.address import ServerAddress
 from riverrun.config.checks import choices, nearest, wrong_in_schedule
 from riverrun.config.code import look_beside
 from riverrun.config.parsing import UNSAFE
-from riverrun.config.streams import PREFIXES, StreamsConfig, dotted
+from riverrun.config.streams import PREFIXED, StreamsConfig, dotted
 from riverrun.errors import ConfigError, StreamsError, TopologyError
 
 GOOD = """
@@ -756,7 +756,7 @@ NEEDS_A_CERTIFICATE = {"server.ssl.key.location", "server.ssl.key.password"}
 @pytest.mark.parametrize("field", fields(StreamsConfig), ids=lambda field: field.name)
 def test_each_setting_can_be_set_in_the_file(tmp_path: Path, field: Field[Any]) -> None:
     key = dotted(field.name)
-    if f"{key}." in PREFIXES:
+    if key in PREFIXED:
         key = f"{key}.{'segment.ms' if key == 'topic' else 'fetch.max.bytes'}"
     default = ["abc"] if field.default == () else field.default
     value = SETTINGS.get(key, "/abc" if default in {MISSING, "", None} else default) if default != ["abc"] else default

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 from riverrun import STRING, Repartitioned
 from riverrun.cli.main import app
 from riverrun.config.checks import check_number
-from riverrun.config.parsing import HIGHEST, streams_config
+from riverrun.config.parsing import streams_config
 from riverrun.config.project import ProjectConfig
-from riverrun.config.streams import MOST_THREADS, StreamsConfig, dotted
+from riverrun.config.setting import LARGEST_LONG, Whole
+from riverrun.config.streams import MOST_THREADS, SETTINGS
 from riverrun.errors import ConfigError, TopologyError
 from riverrun.project.live import LiveOptions
 
@@ -77,19 +78,20 @@ def test_a_program_cannot_start_any_number_of_threads(threads: Any) -> None:
         LiveOptions(threads=threads).applied_to(None)  # type: ignore[arg-type] # it is refused before
 
 
-SETTINGS = {dotted(name) for name in StreamsConfig.__slots__ if type(getattr(StreamsConfig(), name)) is int}
+BOUNDS = {key: setting.values for key, setting in SETTINGS.items() if isinstance(setting.values, Whole)}
 
 
-@pytest.mark.parametrize("key", sorted(SETTINGS))
+@pytest.mark.parametrize("key", [*BOUNDS, "replication.factor"])
 @pytest.mark.parametrize("value", [2**63, 10**30, -2, 1.5, "1", True])
 def test_settings_that_are_impossible_are_refused(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=r"streams\.toml: apps\.clicks\.config"):
         streams_config(FILE, "apps.clicks.config", {key: value})
 
 
-@pytest.mark.parametrize("key", sorted(SETTINGS - WAITS_FOR_EVER))
+@pytest.mark.parametrize("key", sorted(BOUNDS.keys() - WAITS_FOR_EVER))
 def test_each_setting_has_a_bound_that_waits_and_clients_can_use(key: str) -> None:
-    highest = HIGHEST[key]
+    highest = BOUNDS[key].highest
+    assert highest < LARGEST_LONG
     streams_config(FILE, "apps.clicks.config", {key: highest})
     with pytest.raises(ConfigError, match="at most"):
         streams_config(FILE, "apps.clicks.config", {key: highest + 1})

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from riverrun.config.address import checked_address
-from riverrun.config.checks import check_path, check_type, expanded_user, nearest
-from riverrun.config.secrets import checked_token
-from riverrun.config.streams import (
-    AT_LEAST_ONCE,
-    BOUNDED_ENGINES,
-    BOUNDED_WALL_CLOCK,
-    EXACTLY_ONCE_V2,
-    MOST_THREADS,
-    PREFIXES,
-    SECRETS,
-    UNCAUGHT_EXCEPTION_RESPONSES,
-    StreamsConfig,
-    dotted,
-    parse_optimization,
-    underscored,
-)
+from riverrun.config.checks import nearest
+from riverrun.config.setting import ATTRIBUTE, LARGEST_INT
+from riverrun.config.streams import AT_LEAST_ONCE, PREFIXED, SETTINGS, StreamsConfig, dotted, underscored
 from riverrun.errors import ConfigError
-from riverrun.records import AutoOffsetReset, is_legal_topic, whole_number
+from riverrun.records import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
 _AT_LEAST_ONCE_COMMIT_INTERVAL_MS = 30_000
 
@@ -44,27 +29,26 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> St
     Raises:
         ConfigError: If one is unknown, or its value impossible.
     """
-    known = _known()
     given: dict[str, Any] = {}
     # As in Kafka Streams, whose default interval depends on the guarantee. An explicit setting below overrides it.
     if table.get("processing.guarantee") == AT_LEAST_ONCE:
         given["commit_interval_ms"] = _AT_LEAST_ONCE_COMMIT_INTERVAL_MS
     for key, value in table.items():
-        prefix = next((p for p in PREFIXES if key.startswith(p)), None)
+        prefix = _prefix_of(key)
         if prefix is not None:
             _check_client(path, where, key, value)
-            if prefix == "topic.":
+            if prefix == "topic":
                 _check_topic(path, where, key)
-            given.setdefault(underscored(prefix[:-1]), {})[key[len(prefix) :]] = (
+            given.setdefault(underscored(prefix), {})[key.removeprefix(f"{prefix}.")] = (
                 # Kafka's clients take text only; `user.` settings are for processors, which get values as they were
                 # written.
-                value if prefix == "user." else str(value)
+                value if prefix == "user" else str(value)
             )
             continue
-        if key not in known:
+        if key not in SETTINGS or key in PREFIXED:
             message = f"{path}: unknown setting {where}.{key}"
             raise ConfigError(message, hint=_hint(key, value))
-        given[known[key]] = _checked(path, f"{where}.{key}", key, value)
+        given[underscored(key)] = checked_setting(path, f"{where}.{key}", key, value)
     return _checked_together(path, where, StreamsConfig(**given))
 
 
@@ -96,15 +80,14 @@ def _may_have_key(certificate: Path) -> bool:
         return True
 
 
+def _prefix_of(key: str) -> str | None:
+    return next((prefix for prefix in PREFIXED if key.startswith(f"{prefix}.")), None)
+
+
 def setting_named(key: str) -> str | None:
     """Return the setting that a user meant by a name with dots or underscores; None if there is none."""
     name = dotted(key)
-    return name if name in _known() or name.startswith(PREFIXES) else None
-
-
-def _known() -> dict[str, str]:
-    """Return the fields that hold a single setting, by dotted name."""
-    return {dotted(f.name): f.name for f in fields(StreamsConfig) if f"{dotted(f.name)}." not in PREFIXES}
+    return name if name in SETTINGS.keys() - PREFIXED or _prefix_of(name) is not None else None
 
 
 def as_written(key: str, value: Any) -> str:
@@ -128,7 +111,7 @@ _ELSEWHERE = {
 def _hint(key: str, value: Any) -> str:
     if isinstance(value, dict):
         return f'Names with dots are quoted: "{as_written(key, value)}".'
-    return _ELSEWHERE.get(key) or nearest(key, _known())
+    return _ELSEWHERE.get(key) or nearest(key, SETTINGS.keys() - PREFIXED)
 
 
 NOT_THE_USERS = {
@@ -226,7 +209,7 @@ def check_oauth(path: Path, kafka: Mapping[str, str]) -> None:
         raise ConfigError(message, hint=hint)
     if method == "oidc":
         _check_oidc(path, kafka)
-    elif not _ATTRIBUTE.fullmatch(kafka[OAUTH_CALLBACK]):
+    elif not ATTRIBUTE.fullmatch(kafka[OAUTH_CALLBACK]):
         message = f"{path}: [kafka] {OAUTH_CALLBACK} is {kafka[OAUTH_CALLBACK]!r}, not module:function"
         raise ConfigError(message, hint="For example my_tokens:fetch.")
 
@@ -270,116 +253,9 @@ def _check_client(path: Path | str, where: str, key: str, value: Any) -> None:
         raise ConfigError(message, hint=NOT_THE_USERS[key])
     if key.partition(".")[2] in UNSAFE:
         raise _unsafe(path, f"{where}.{key}", key.partition(".")[2])
-    if key in _MEMBERSHIP and not whole_number(str(value), _INT):
-        message = f"{path}: {where}.{key} is {value!r}, and must be at least 1, and at most {_INT}"
+    if key in _MEMBERSHIP and not whole_number(str(value), LARGEST_INT):
+        message = f"{path}: {where}.{key} is {value!r}, and must be at least 1, and at most {LARGEST_INT}"
         raise ConfigError(message)
-
-
-_HANDLERS = {
-    "fail": "fail",
-    "continue": "continue",
-    "LogAndFailExceptionHandler": "fail",
-    "LogAndContinueExceptionHandler": "continue",
-    "LogAndFailProcessingExceptionHandler": "fail",
-    "LogAndContinueProcessingExceptionHandler": "continue",
-    "DefaultProductionExceptionHandler": "fail",
-}
-
-_TIMESTAMP_EXTRACTORS = (
-    "FailOnInvalidTimestamp",
-    "LogAndSkipOnInvalidTimestamp",
-    "UsePartitionTimeOnInvalidTimestamp",
-    "WallclockTimestampExtractor",
-)
-_HOST = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f:]+:[0-9A-Fa-f:.]+")
-_VARIABLE = re.compile(r"\$\{.*|\$[A-Z_][A-Z0-9_]*")
-_ATTRIBUTE = re.compile(r"[\w.]+:\w+")
-
-LOWEST = {
-    "acceptable.recovery.lag": 0,
-    "commit.interval.ms": 0,
-    "log.summary.interval.ms": 0,
-    "max.task.idle.ms": -1,
-    "node.sample.interval.ms": 0,
-    "num.standby.replicas": 0,
-    "replication.factor": -1,
-    "snapshot.interval.ms": 0,
-    "statestore.cache.max.bytes": 0,
-    "task.alignment.max.drift.ms": -1,
-    "window.idle.close.ms": 0,
-}
-
-_INT, _LONG = 2**31 - 1, 2**63 - 1
-# About the longest time that threads of Python can wait: 285 years.
-_LONGEST_MS = 9_000_000_000_000
-# Settings that Kafka, Python or this machine limits below a long.
-HIGHEST = {
-    "bounded.buffer.max.bytes": 2**50,
-    "buffered.records.per.partition": _INT,
-    "commit.interval.ms": _LONGEST_MS,
-    "log.summary.interval.ms": _LONGEST_MS,
-    "max.poll.interval.ms": _INT,
-    "max.warmup.replicas": 1000,
-    "metadata.max.age.ms": _LONGEST_MS,
-    "metrics.num.samples": 1000,
-    "metrics.sample.window.ms": _LONGEST_MS,
-    "node.sample.interval.ms": 60_000,
-    "num.standby.replicas": 1000,
-    "num.stream.threads": MOST_THREADS,
-    "poll.ms": _INT,
-    "replication.factor": 2**15 - 1,
-    "repartition.purge.interval.ms": _LONGEST_MS,
-    "server.query.processes": 100,  # each takes memory
-    "server.query.timeout.ms": 3_600_000,
-    "server.query.max.bytes": 2**31 - 1,
-    "server.query.max.memory.bytes": 2**50,
-    "snapshot.interval.ms": _LONGEST_MS,
-    "snapshot.keep": 1_000_000,
-    "statestore.cache.max.bytes": 2**50,
-    "task.timeout.ms": _LONGEST_MS,
-    "window.idle.close.ms": _LONGEST_MS,
-}
-
-
-def _names(*names: str) -> dict[str, str]:
-    return {name: name for name in names}
-
-
-CHOICES: Mapping[str, Mapping[str, str]] = {
-    "bounded.engine": _names(*BOUNDED_ENGINES),
-    "bounded.wall.clock.punctuation": _names(*BOUNDED_WALL_CLOCK),
-    "default.dsl.store": _names("rocksDB", "in_memory"),
-    "default.timestamp.extractor": _names(*_TIMESTAMP_EXTRACTORS),
-    "deserialization.exception.handler": _HANDLERS,
-    "metrics.recording.level": _names("INFO", "DEBUG", "TRACE"),
-    "processing.exception.handler": _HANDLERS,
-    "processing.guarantee": _names(EXACTLY_ONCE_V2, AT_LEAST_ONCE),
-    "production.exception.handler": _HANDLERS,
-    "uncaught.exception.handler": _names(*UNCAUGHT_EXCEPTION_RESPONSES),
-}
-TAKES_CODE = frozenset(key for key, allowed in CHOICES.items() if allowed is _HANDLERS) | {
-    "default.timestamp.extractor"
-}
-_PARSERS: Mapping[str, Callable[[str], object]] = {
-    "auto.offset.reset": AutoOffsetReset.parse,
-    "topology.optimization": parse_optimization,
-}
-_TEXTS = frozenset({"server.ssl.key.password"})
-_TOPICS = frozenset({"errors.dead.letter.queue.topic.name", "history.topic"})
-_TOKENS = frozenset({"server.token", "server.read.token"})
-_LISTS = frozenset({"rack.aware.assignment.tags", "server.allowed.hosts"})
-_FILES = frozenset({"server.ssl.certificate.location", "server.ssl.key.location", "server.ssl.ca.location"})
-
-
-def _chosen(path: Path | str, where: str, key: str, value: Any) -> str:
-    allowed, takes_code = CHOICES[key], key in TAKES_CODE
-    if takes_code and isinstance(value, str) and _ATTRIBUTE.fullmatch(value):
-        return value
-    if value not in allowed:
-        message = f"{path}: {where} is {value!r}"
-        also = " - or module:attribute" if takes_code else ""
-        raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}{also}")
-    return allowed[value]
 
 
 def checked_setting(path: Path | str, where: str, key: str, value: Any) -> Any:
@@ -394,108 +270,4 @@ def checked_setting(path: Path | str, where: str, key: str, value: Any) -> Any:
     Raises:
         ConfigError: If it cannot be the value of the setting.
     """
-    return _checked(path, where, key, value)
-
-
-def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
-    if key in CHOICES:
-        return _chosen(path, where, key, value)
-    if key == "state.dir":
-        return _directory(path, where, value)
-    if key in _TEXTS:
-        return _text(path, where, value)
-    if key in _TOPICS:
-        return _topic(path, where, value)
-    if key in _TOKENS:
-        return checked_token(f"{path}: {where}", _text(path, where, value))
-    if key in _LISTS:
-        return _names_listed(path, where, key, value)
-    return _parsed(path, where, key, value)
-
-
-def _parsed(path: Path | str, where: str, key: str, value: Any) -> Any:
-    if key in _FILES:
-        return _absolute(path, _text(path, where, value))
-    match key:
-        case "application.server":
-            return _server(path, where, value)
-        case (
-            "allow.os.group.write.access"
-            | "ensure.explicit.internal.resource.naming"
-            | "processing.exception.handler.global.enabled"
-        ):
-            check_type(path, where, value, bool)
-            return value
-        case "archive.url" | "snapshot.url":
-            return _absolute(path, _text(path, where, value))
-        case "auto.offset.reset" | "topology.optimization":
-            _PARSERS[key](_text(path, where, value))
-            return value
-        case _:
-            return _number(path, where, key, value)
-
-
-def _names_listed(path: Path | str, where: str, key: str, value: Any) -> tuple[str, ...]:
-    check_type(path, where, value, list)
-    for each in value:
-        check_type(path, f"{where}: an item", each, str)
-        if key == "server.allowed.hosts" and not _HOST.fullmatch(each):
-            message = f"{path}: {where} has {each!r}, which is not the name of a host"
-            raise ConfigError(
-                message, hint="Names are compared as they are written, without patterns, schemes and ports."
-            )
-    return tuple(value)
-
-
-def _text(path: Path | str, where: str, value: Any) -> str:
-    check_type(path, where, value, str)
-    check_path(f"{path}: {where}", value)
-    variable = _VARIABLE.search(value)
-    if variable is not None and where.rpartition(".config.")[2].removeprefix("console.") not in SECRETS:
-        message = f"{path}: {where} has {variable[0]}, which is not replaced here"
-        raise ConfigError(message, hint="${NAME} is replaced in [kafka], [spark] and secrets: write the value out.")
-    return str(value)
-
-
-def _topic(path: Path | str, where: str, value: Any) -> str:
-    text = _text(path, where, value)
-    if text and not is_legal_topic(text):
-        message = f"{path}: {where} is {text!r}, which is not the name of a topic"
-        raise ConfigError(message, hint="Names have the characters a-z A-Z 0-9 . _ -, at most 249 of them.")
-    return text
-
-
-def _number(path: Path | str, where: str, key: str, value: Any) -> int:
-    check_type(path, where, value, int)
-    lowest, highest = LOWEST.get(key, 1), HIGHEST.get(key, _LONG)
-    if value < lowest:
-        message = f"{path}: {where} is {value!r}, and must be at least {lowest}"
-        raise ConfigError(message)
-    if value > highest:
-        message = f"{path}: {where} is {value!r}, and must be at most {highest}"
-        raise ConfigError(message)
-    if key == "replication.factor" and not value:
-        message = f"{path}: {where} is 0, and must be at least 1, or -1"
-        raise ConfigError(message, hint="-1 leaves the number of replicas to the brokers' default.replication.factor.")
-    return int(value)
-
-
-def _server(path: Path | str, where: str, value: Any) -> str:
-    text = _text(path, where, value)
-    return str(checked_address(f"{path}: {where}", text)) if text else ""
-
-
-def _directory(path: Path | str, where: str, value: Any) -> str:
-    text = _text(path, where, value)
-    if not text:
-        message = f"{path}: {where} is empty"
-        raise ConfigError(message, hint='Leave it out for ".riverrun/state", or name a directory.')
-    # `~` is replaced as shells do: nobody wants a directory of that name.
-    return str(expanded_user(f"{path}: {where}", text))
-
-
-def _absolute(path: Path | str, url: str) -> str:
-    """Return a URL unchanged, and a path relative to the directory of `streams.toml`; `~` is replaced."""
-    if not url or "://" in url:
-        return url
-    return str((Path(path).parent / expanded_user(f"{path}", url)).resolve())
+    return SETTINGS[key].values.checked(path, where, value)

@@ -10,7 +10,7 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from riverrun import STRING, Consumed, Produced, Riverrun
-from riverrun.kafka.membership import GroupMember
+from riverrun.kafka.membership import GroupMember, MemberConfig
 from riverrun.worker.group.protocol import assignment_info_of
 from tests.waiting import until
 
@@ -65,13 +65,11 @@ class Rogue:
         self._place = GroupMember(
             broker.kafka,
             group,
-            [],
             client_id="rogue",
             describe=lambda: self.says,
             assign=self._lead,
             on_plan=self.plans.append,
-            heartbeat_interval_ms=300,
-            session_timeout_ms=10_000,
+            config=MemberConfig(10_000, 300),
         )
         self._thread = threading.Thread(target=self._take_part)
         self._thread.start()

@@ -15,7 +15,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.admin import KafkaAdminClient
 
 from riverrun import LONG, STRING, Consumed, Materialized, Riverrun, StreamsBuilder, Topology
-from riverrun.kafka.membership import GroupMember
+from riverrun.kafka.membership import GroupMember, MemberConfig
 from riverrun.records import TopicPartition
 from riverrun.worker.group.protocol import SubscriptionInfo, servers_of
 from riverrun.worker.states import WorkerState
@@ -54,14 +54,12 @@ class Member:
         self.place = GroupMember(
             broker.kafka,
             group,
-            [],
+            lambda: self.commits,
             client_id="test",
             describe=self.describe,
             assign=everything_to_everybody,
             on_plan=self.plans.append,
-            heartbeat_interval_ms=300,
-            group_instance_id=instance,
-            committed=lambda: self.commits,
+            config=MemberConfig(heartbeat_interval_ms=300, group_instance_id=instance),
         )
         self.place.poll(0)
 
@@ -170,14 +168,12 @@ class SlowLeader(Member):
         self.place = GroupMember(
             broker.kafka,
             group,
-            [group],
+            lambda: [group],
             client_id="slow",
             describe=self.describe,
             assign=self.assign,
             on_plan=self.plans.append,
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=200,
-            group_instance_id=instance,
+            config=MemberConfig(SESSION_MS, 200, group_instance_id=instance),
         )
         self.place.poll(0)
 

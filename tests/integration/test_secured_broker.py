@@ -144,7 +144,7 @@ def test_a_member_joins_with_tls_and_a_password(kafka: dict[str, str]) -> None:
     member = GroupMember(
         kafka,
         "joined",
-        ["gone"],
+        lambda: ["gone"],
         client_id="anna",
         describe=lambda: b"",
         assign=lambda said: dict.fromkeys(said, b"plan"),

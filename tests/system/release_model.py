@@ -134,7 +134,6 @@ class Member:
         group = GroupMember(
             kafka,
             group_id,
-            [],
             client_id="model",
             describe=lambda: b"",
             assign=lambda members: dict.fromkeys(members, b"plan"),

@@ -186,7 +186,6 @@ def test_a_member_asks_calmly_for_a_coordinator_that_has_died(
     member = GroupMember(
         {"bootstrap.servers": cluster.bootstrap_servers},
         unique,
-        [],
         client_id="member",
         describe=lambda: b"",
         assign=lambda said: dict.fromkeys(said, b"plan"),

@@ -19,7 +19,7 @@ from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGro
 
 from riverrun.errors import BrokerError
 from riverrun.kafka import librdkafka, membership
-from riverrun.kafka.membership import GroupMember
+from riverrun.kafka.membership import GroupMember, MemberConfig
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -232,13 +232,11 @@ class Party:
         member = GroupMember(
             {},
             "group",
-            [],
             client_id=name,
             describe=name.encode,
             assign=partial(self.assign, name),
             on_plan=hear,
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=self.heartbeat_ms,
+            config=MemberConfig(SESSION_MS, self.heartbeat_ms),
             coordinator=Wire(self.group, name),
         )
         member.poll(0)

@@ -367,18 +367,15 @@ class _Place:
             log.info("%s", error)
 
     def _member(self) -> GroupMember:
-        from riverrun.kafka.membership import GroupMember  # noqa: PLC0415 - loads in this thread
+        from riverrun.kafka.membership import GroupMember, MemberConfig  # noqa: PLC0415 - loads in this thread
 
         session = session_ms(self._application, SOLE_SESSION_MS)
         return GroupMember(
             self._application.kafka,
             self._group,
-            [],
             client_id=self.host.name,
             describe=lambda: said(self.host, self._state),
             assign=lambda members: dict.fromkeys(members, decided(members)),
             on_plan=self._hear,
-            session_timeout_ms=session,
-            heartbeat_interval_ms=_HEARTBEAT_MS,
-            rebalance_timeout_ms=2 * session,
+            config=MemberConfig(session, _HEARTBEAT_MS, rebalance_timeout_ms=2 * session),
         )

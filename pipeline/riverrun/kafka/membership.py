@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
@@ -70,6 +71,32 @@ class _LeavingError(Exception):
     """The member has been told to leave, or another process has taken its place."""
 
 
+@dataclass(frozen=True, slots=True)
+class MemberConfig:
+    """Settings of a member, by Kafka's names.
+
+    Args:
+        session_timeout_ms: Time without heartbeats after which a member counts as dead.
+        heartbeat_interval_ms: Interval of heartbeats, at most a third of the session; members learn of a rebalance with the
+            next one.
+        rebalance_timeout_ms: How long brokers wait for the other members in a rebalance.
+        group_instance_id: Makes it a static member, whose restart causes no rebalance.
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    rebalance_timeout_ms: int = 300_000
+    group_instance_id: str | None = None
+
+    @property
+    def heartbeat_s(self) -> float:
+        """Return how often it sends heartbeats, s."""
+        return min(self.heartbeat_interval_ms, self.session_timeout_ms / 3) / 1000
+
+
+_AS_KAFKA = MemberConfig()
+
+
 class GroupMember:
     """One member of a group, from the first `poll` until it is closed.
 
@@ -78,35 +105,26 @@ class GroupMember:
 
     Args:
         kafka: Client properties with librdkafka's names; those of the connection are used.
-        topics: Topics that it subscribes to, shown in descriptions of the group; it never reads them.
+        topics: Returns the topics to subscribe to, at every rebalance, in the thread. They are shown in descriptions of the
+            group; it never reads them.
         client_id: Its name in brokers' lists of members.
         describe: Returns this member's metadata; called at every rebalance, in the thread.
         assign: Returns a plan per member, given the metadata of all; called in the leader, in another thread.
         on_plan: Called with each new plan of this member, in the thread; must not block.
-        session_timeout_ms: Time without heartbeats after which a member counts as dead.
-        heartbeat_interval_ms: Interval of heartbeats, at most a third of the session; members learn of a rebalance with the
-            next one.
-        rebalance_timeout_ms: How long brokers wait for the other members in a rebalance.
-        group_instance_id: Makes it a static member, whose restart causes no rebalance.
-        committed: Returns further topics to subscribe to, at every rebalance, in the thread.
     """
 
     def __init__(
         self,
         kafka: Mapping[str, str],
         group_id: str,
-        topics: Collection[str],
+        topics: Callable[[], Collection[str]] = tuple,
         *,
         client_id: str,
         describe: Callable[[], bytes],
         assign: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
         on_plan: Callable[[bytes], None],
-        session_timeout_ms: int = 45_000,
-        heartbeat_interval_ms: int = 3_000,
-        rebalance_timeout_ms: int = 300_000,
-        group_instance_id: str | None = None,
+        config: MemberConfig = _AS_KAFKA,
         coordinator: Connection | None = None,
-        committed: Callable[[], Collection[str]] = tuple,
     ) -> None:
         if coordinator is None:
             # Raises here if the login needs a token and there is none, rather than in the thread.
@@ -118,16 +136,11 @@ class GroupMember:
         self.is_fenced = False
         """True once another process has joined with this `group_instance_id`, which ends this membership for good."""
         self._group_id = group_id
-        self._topics = sorted(topics) or [_SOME_TOPIC]
-        self._committed = committed
+        self._topics = topics
         self._describe = describe
         self._assign = assign
         self._on_plan = on_plan
-        self._session_timeout_ms = session_timeout_ms
-        self._session_s = session_timeout_ms / 1000
-        self._heartbeat_s = min(heartbeat_interval_ms / 1000, self._session_s / 3)
-        self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._instance_id = group_instance_id
+        self._config = config
         self._coordinator = coordinator
         self._counts = itertools.count()
         self._member_id = ""
@@ -198,22 +211,22 @@ class GroupMember:
         self._rejoins.clear()
         self._generation = _NO_GENERATION
         said = self._subscription()
-        joined = self._answer(lambda: self._join_request(said), self._session_s)
+        joined = self._answer(lambda: self._join_request(said), self._config.session_timeout_ms / 1000)
         # Brokers give a new member an id first, and let it join with that id only (KIP-394).
         if joined.error_code == KafkaError.MEMBER_ID_REQUIRED:
             self._member_id = joined.member_id
-            joined = self._answer(lambda: self._join_request(said), self._session_s)
+            joined = self._answer(lambda: self._join_request(said), self._config.session_timeout_ms / 1000)
         if not self._counts_as_member(joined.error_code):
             self._wait(_SHORTEST_PAUSE)
             return
         self._member_id = joined.member_id
         plans = self._plans(joined) if joined.leader == joined.member_id else {}
-        synced = self._answer(lambda: self._sync_request(joined, plans), self._session_s)
+        synced = self._answer(lambda: self._sync_request(joined, plans), self._config.session_timeout_ms / 1000)
         if not self._counts_as_member(synced.error_code):
             self._wait(_SHORTEST_PAUSE)
             return
         self._generation, self.has_joined = joined.generation_id, True
-        self._heartbeat_at = time.monotonic() + self._heartbeat_s
+        self._heartbeat_at = time.monotonic() + self._config.heartbeat_s
         plan = planned_in(bytes(synced.assignment or b""))
         if plan:
             self.is_refused = False
@@ -234,7 +247,7 @@ class GroupMember:
         # Brokers would drop a leader whose plans take longer than its session, and the group would start over, forever.
         threading.Thread(target=make, name="assignment", daemon=True).start()
         while not made.done():
-            self._wait(self._heartbeat_s)
+            self._wait(self._config.heartbeat_s)
             if self._ends.is_set():
                 raise _LeavingError
             # Any other answer is left alone here: brokers will give it to the plans, too.
@@ -248,11 +261,11 @@ class GroupMember:
                 group_id=self._group_id,
                 generation_id=generation,
                 member_id=self._member_id,
-                group_instance_id=self._instance_id,
+                group_instance_id=self._config.group_instance_id,
             ),
-            self._session_s / 2,
+            self._config.session_timeout_ms / 1000 / 2,
         )
-        self._heartbeat_at = time.monotonic() + self._heartbeat_s
+        self._heartbeat_at = time.monotonic() + self._config.heartbeat_s
         return int(answer.error_code)
 
     def _counts_as_member(self, code: int) -> bool:
@@ -328,7 +341,7 @@ class GroupMember:
         said = ConsumerProtocolSubscription(
             version=_PROTOCOL_VERSION,
             # Brokers delete committed offsets of topics that no member subscribes to.
-            topics=sorted({*self._topics, *self._committed()}),
+            topics=sorted({*self._topics()}) or [_SOME_TOPIC],
             # The number makes the bytes differ each time: otherwise brokers start no rebalance.
             user_data=next(self._counts).to_bytes(COUNT_BYTES, "big") + self._describe(),
             owned_partitions=[],
@@ -339,10 +352,10 @@ class GroupMember:
     def _join_request(self, said: bytes) -> Any:
         return JoinGroupRequest(
             group_id=self._group_id,
-            session_timeout_ms=self._session_timeout_ms,
-            rebalance_timeout_ms=self._rebalance_timeout_ms,
+            session_timeout_ms=self._config.session_timeout_ms,
+            rebalance_timeout_ms=self._config.rebalance_timeout_ms,
             member_id=self._member_id,
-            group_instance_id=self._instance_id,
+            group_instance_id=self._config.group_instance_id,
             protocol_type=ConsumerProtocolType,
             protocols=[JoinGroupRequest.JoinGroupRequestProtocol(_PROTOCOL, said)],
             max_version=_JOIN_VERSION,
@@ -353,7 +366,7 @@ class GroupMember:
             group_id=self._group_id,
             generation_id=joined.generation_id,
             member_id=self._member_id,
-            group_instance_id=self._instance_id,
+            group_instance_id=self._config.group_instance_id,
             protocol_type=ConsumerProtocolType,
             protocol_name=_PROTOCOL,
             assignments=[
@@ -366,7 +379,7 @@ class GroupMember:
     def _leave(self) -> None:
         """Leave, at once, without another attempt: brokers drop members without heartbeats anyway."""
         # A static member stays, so that its restart within a session causes no rebalance.
-        if self._instance_id is not None or not self._member_id:
+        if self._config.group_instance_id is not None or not self._member_id:
             return
         request = LeaveGroupRequest(
             group_id=self._group_id,

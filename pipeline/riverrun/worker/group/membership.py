@@ -266,7 +266,7 @@ class Membership:
         return seen == before != self._found
 
     def _new_member(self) -> GroupMember:
-        from riverrun.kafka.membership import GroupMember  # noqa: PLC0415 - loads in this thread, while processes start
+        from riverrun.kafka.membership import GroupMember, MemberConfig  # noqa: PLC0415 - loads in this thread, while processes start
 
         client = self._streams.consumer
         config = AssignmentConfig(
@@ -278,14 +278,15 @@ class Membership:
         return GroupMember(
             self._application.kafka,
             self._application.id,
-            self._application.topology.source_topics,
+            lambda: {*self._application.topology.source_topics, *self._committed_topics()},
             client_id=f"{self._application.id}-{instance_id(self._application)}",
             describe=self._described,
             assign=lambda said: self._assign(said, config),
             on_plan=self._arrived.put,
-            session_timeout_ms=int(1000 * self._session_s),
-            heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),
-            rebalance_timeout_ms=self._streams.max_poll_interval_ms,
-            group_instance_id=client.get("group.instance.id"),
-            committed=self._committed_topics,
+            config=MemberConfig(
+                session_timeout_ms=int(1000 * self._session_s),
+                heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),
+                rebalance_timeout_ms=self._streams.max_poll_interval_ms,
+                group_instance_id=client.get("group.instance.id"),
+            ),
         )

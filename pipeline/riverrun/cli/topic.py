@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from riverrun.project.following import ExportStatus
     from riverrun.serde.api import Serde
-    from riverrun.transfers.topic_records import ReadRecord
+    from riverrun.topics.records import ReadRecord
 
 app = typer.Typer(help="Topics, and the records in them: create, list, read, write.", no_args_is_help=True)
 
@@ -115,7 +115,7 @@ def read(
 
     A partition that a vector leaves out starts, or stops, at its end.
     """
-    from riverrun.transfers.topic_records import TopicReader
+    from riverrun.topics.records import TopicReader
 
     if follow and end is not None:
         message = "--to cannot be combined with --follow, which has no end"
@@ -160,7 +160,7 @@ def write(
 
     With --records, a value of null is a tombstone, and records without a timestamp are of now. Bytes are in hexadecimal digits.
     """
-    from riverrun.transfers.topic_records import LineFormat, RecordFormat, write_lines
+    from riverrun.topics.records import LineFormat, RecordFormat, write_lines
 
     if records and (key or timestamp or separator):
         message = "--records cannot be combined with --key, --timestamp or --separator: the lines have all of these"
@@ -191,7 +191,7 @@ def _serdes(
 ) -> tuple[Serde[Any], Serde[Any]]:
     """Return the serdes of the options, or else those of the application, or else text."""
     from riverrun.serde.serdes import STRING
-    from riverrun.transfers.topic_serdes import serde_named, serdes_of
+    from riverrun.topics.serdes import serde_named, serdes_of
 
     if of.of_app is None:
         key, value = STRING, STRING
@@ -211,7 +211,7 @@ def shown_line(record: ReadRecord, *, as_json: bool) -> str:
 
 
 def _line(record: ReadRecord) -> str:
-    from riverrun.transfers.topic_serdes import readable, time_text
+    from riverrun.topics.serdes import readable, time_text
 
     place = f"{record.tp}@{record.offset}"
     return f"{place}  {time_text(record.timestamp)}  {readable(record.key)}: {readable(record.value)}"
@@ -220,7 +220,7 @@ def _line(record: ReadRecord) -> str:
 def _json(record: ReadRecord) -> str:
     import msgspec
 
-    from riverrun.transfers.topic_records import shown_record
+    from riverrun.topics.records import shown_record
 
     return msgspec.json.encode(shown_record(record), enc_hook=str).decode()
 

@@ -112,7 +112,7 @@ class LiveSerdes:
             version: The version; empty without an application.
             window: Size of the windows of windowed keys, where the application does not define it.
         """
-        from riverrun.transfers.topic_serdes import serde_named, serdes_of
+        from riverrun.topics.serdes import serde_named, serdes_of
 
         config, size = self.config, window or None
         key: Serde[Any] | None = None

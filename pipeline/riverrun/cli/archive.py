@@ -10,7 +10,7 @@ import typer
 
 from riverrun.cli.output import echo
 from riverrun.cli.project import FAILED, Master, confirm, settings_of
-from riverrun.cli.signals import follow_until_stopped
+from riverrun.cli.transfers import follow_until_stopped
 from riverrun.config.archives import ENGINES
 from riverrun.errors import ConfigError
 from riverrun.records import counted

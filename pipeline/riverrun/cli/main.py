@@ -26,6 +26,7 @@ from riverrun.cli import (
     release,
     run,
     topic,
+    transfers,
     trial,
     worker,
 )
@@ -105,8 +106,8 @@ app.command("checks")(inspect.checks)
 app.add_typer(inspect.quality_app, name="quality")
 app.command("snapshot")(operations.snapshot)
 app.command("prepare-spark")(broker.prepare_spark)
-app.command("import")(topic.import_topic)
-app.command("export")(topic.export_topic)
+app.command("import")(transfers.import_topic)
+app.command("export")(transfers.export_topic)
 app.add_typer(operations.state_app, name="state")
 app.add_typer(archive.app, name="archive")
 app.add_typer(letters.app, name="letters")

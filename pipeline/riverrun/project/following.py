@@ -53,7 +53,7 @@ def reporting(
         yield on_report
         return
     require_extra("http")
-    from riverrun.service.metrics import FollowerMetrics, serving
+    from riverrun.service.follower_metrics import FollowerMetrics, serving
 
     figures = FollowerMetrics(kind, config.name)
     with serving(figures, ServerAddress.parse(config.metrics_server), config.metrics_token):

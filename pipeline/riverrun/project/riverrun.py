@@ -302,8 +302,9 @@ class Riverrun:
             ConfigError: If the format does not exist, or the schema is invalid.
             StreamsError: As in `run_export`.
         """
+        from riverrun.spark.formats import check_format
         from riverrun.transfers.exports import run_export
-        from riverrun.transfers.specs import check_format, check_schema
+        from riverrun.transfers.specs import check_schema
 
         check_format(spec.format, self.spark_sessions.settings, packages)
         check_schema(spec.schema)

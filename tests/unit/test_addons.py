@@ -16,6 +16,8 @@ from riverrun.cli.main import app
 from riverrun.config import ProjectConfig
 from riverrun.config.addons import loader_of, others
 from riverrun.errors import ConfigError, TopologyError
+from riverrun.hosting.earlier_records import with_archive
+from riverrun.kafka.admin import Admin
 from riverrun.releases.release_plan import statement_digests_of
 from riverrun.releases.topology import load_application
 
@@ -115,6 +117,10 @@ def test_a_command_of_riverrun_looks_for_no_add_on(install: Callable[..., None])
         ("ADD_ON = AddOn(commands={'z': 'acme_z:z'})", "Add-on 'x' of acme-x 1.0 cannot be loaded: .*acme_z"),
         ("ADD_ON = AddOn(commands={'worker': 'json:loads'})", "Add-on 'x' of acme-x 1.0 has a command 'worker', as"),
         ("ADD_ON = AddOn(commands={'sql': 'json:loads'})", "Add-ons 'sql' and 'x' of acme-x 1.0 .*command, 'sql'"),
+        (
+            "ADD_ON = AddOn(archives={'': 'json:loads'})",
+            "Add-ons 'archive' and 'x' of acme-x 1.0 .*prefix of archives, ''",
+        ),
         ("ADD_ON = AddOn(topologies={'.sql': TopologyLoader('json:loads')})", "Add-ons 'sql' and 'x' .*suffix, '.sql'"),
     ],
 )
@@ -124,6 +130,17 @@ def test_what_is_wrong_with_an_add_on_is_said(install: Callable[..., None], text
     )
     with pytest.raises(ConfigError, match=message):
         run("nothing")
+
+
+def test_an_add_on_has_records_in_front_of_topics(install: Callable[..., None]) -> None:
+    text = "from riverrun.config import AddOn\nADD_ON = AddOn(archives={'acme': 'acme_tiers:Tiers'})"
+    tiers = "class Tiers:\n    def __init__(self, url):\n        self.url = url"
+    install("acme-x", {"x": "acme_x:ADD_ON"}, {"acme_x.py": text, "acme_tiers.py": tiers})
+    admin = Admin({"bootstrap.servers": "127.0.0.1:1"})
+    assert vars(with_archive(admin, "acme+s3://bucket").earlier) == {"url": "acme+s3://bucket"}
+    assert type(with_archive(admin, "/data/a+b").earlier).__name__ == "ArchivedLog"
+    assert type(with_archive(admin, "s3://bucket").earlier).__name__ == "ArchivedLog"
+    assert with_archive(admin, "") is admin
 
 
 def test_help_lists_own_commands_where_an_add_on_is_broken(install: Callable[..., None]) -> None:

@@ -15,7 +15,6 @@ from typer.main import get_group
 
 import riverrun
 from riverrun.cli import (
-    archive,
     backfill,
     broker,
     dev,
@@ -27,7 +26,6 @@ from riverrun.cli import (
     run,
     topic,
     transfers,
-    trial,
     worker,
 )
 from riverrun.cli.output import echo
@@ -92,7 +90,6 @@ app.command("worker")(worker.worker)
 app.command("dev")(dev.dev)
 app.command("run")(run.run)
 app.command("backfill")(backfill.backfill)
-app.command("try")(trial.try_out)
 app.command("status")(operations.status)
 app.command("lag")(operations.lag)
 app.command("scale")(operations.scale)
@@ -109,7 +106,6 @@ app.command("prepare-spark")(broker.prepare_spark)
 app.command("import")(transfers.import_topic)
 app.command("export")(transfers.export_topic)
 app.add_typer(operations.state_app, name="state")
-app.add_typer(archive.app, name="archive")
 app.add_typer(letters.app, name="letters")
 app.add_typer(run.held_app, name="held")
 app.add_typer(release.app, name="release")

@@ -40,10 +40,17 @@ class AddOn:
     Args:
         commands: For each further command of `riverrun`, its function or its `typer.Typer`, as `module:attribute`.
         topologies: Loaders of files that `topology` in `streams.toml` may name, by suffix, such as `.sql`.
+        archives: For each prefix of `archive.url`, such as `acme` of `acme+s3://...`, a function of that URL. It returns an
+            object with the methods of `riverrun.kafka.admin.EarlierRecords`: the records in front of topics.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)
     topologies: Mapping[str, TopologyLoader] = field(default_factory=dict)
+    archives: Mapping[str, str] = field(default_factory=dict)
+
+
+_KINDS = {"commands": "command", "topologies": "suffix", "archives": "prefix of archives"}
+"""The parts of add-ons, as messages name one."""
 
 
 # Entry points would do for these as well. But reading them costs each process 40 ms and 3 MiB, and workers of an
@@ -58,6 +65,10 @@ BUILT_IN: Mapping[str, AddOn] = {
                 "riverrun.service.query_computing:compute_queries",
             )
         },
+    ),
+    "archive": AddOn(
+        commands={"archive": "riverrun.cli.archive:app", "try": "riverrun.cli.trial:try_out"},
+        archives={"": "riverrun.archive.one_log:ArchivedLog"},
     ),
     "console": AddOn(commands={"console": "riverrun.cli.console:console"}),
     "demo": AddOn(commands={"demo": "riverrun.cli.demo:app"}),
@@ -109,21 +120,37 @@ def loader_of(topology: str | PickledFunction) -> TopologyLoader | None:
     suffix = "" if isinstance(topology, PickledFunction) else PurePath(topology).suffix
     if not suffix or ":" in suffix:
         return None
-    return loaders(BUILT_IN).get(suffix) or loaders(others()).get(suffix)
+    found: TopologyLoader | None = _part("topologies", suffix)
+    return found
 
 
-def loaders(add_ons: Mapping[str, AddOn]) -> dict[str, TopologyLoader]:
-    """Return the loaders of add-ons by suffix."""
-    return {suffix: loader for each in add_ons.values() for suffix, loader in each.topologies.items()}
+def archive_at(url: str) -> str:
+    """Return the function that opens the archive at a URL, as `module:function`.
+
+    >>> archive_at("s3://company-archive/kafka")
+    'riverrun.archive.one_log:ArchivedLog'
+    """
+    scheme, separator, _ = url.partition("://")
+    prefix = scheme.partition("+")[0] if separator and "+" in scheme else ""
+    found: str = _part("archives", prefix) or _part("archives", "")
+    return found
+
+
+def parts(kind: str, add_ons: Mapping[str, AddOn]) -> dict[str, Any]:
+    """Return the parts of one kind that add-ons have, by name; the kind is a field of `AddOn`."""
+    return {name: part for each in add_ons.values() for name, part in getattr(each, kind).items()}
+
+
+def _part(kind: str, name: str) -> Any:
+    """Return a part, of Riverrun's own add-ons first; None if no add-on has it."""
+    own = parts(kind, BUILT_IN)
+    return own[name] if name in own else parts(kind, others()).get(name)
 
 
 def _refuse_doubles(found: Mapping[str, AddOn]) -> None:
     owners: dict[tuple[str, str], str] = {}
     for name, add_on in {**{repr(name): each for name, each in BUILT_IN.items()}, **found}.items():
-        for part in (
-            *(("command", each) for each in add_on.commands),
-            *(("suffix", each) for each in add_on.topologies),
-        ):
+        for part in ((word, each) for kind, word in _KINDS.items() for each in getattr(add_on, kind)):
             owner = owners.setdefault(part, name)
             if owner != name:
                 message = f"Add-ons {owner} and {name} have the same {part[0]}, {part[1]!r}"

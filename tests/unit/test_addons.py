@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
 
+from riverrun import Riverrun
 from riverrun.cli.dev import files_in
 from riverrun.cli.main import app
 from riverrun.config import ProjectConfig
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/add-ons.md").read_text()
 FILES = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
-PACKAGE, PROJECT = (tomllib.loads(text) for text in re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+TOML = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PACKAGE, PROJECT = (tomllib.loads(text) for text in TOML)
 (COPIES,) = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -64,9 +67,7 @@ def routes(install: Callable[..., None], tmp_path: Path) -> ProjectConfig:
     """The page's add-on, and its project."""
     install(PACKAGE["project"]["name"], PACKAGE["project"]["entry-points"]["riverrun.addons"], FILES)
     (tmp_path / "copies.routes").write_text(COPIES)
-    (tmp_path / "streams.toml").write_text(
-        '[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n[apps.copies]\ntopology = "copies.routes"\n'
-    )
+    (tmp_path / "streams.toml").write_text(f'[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n{TOML[1]}')
     return ProjectConfig.load(tmp_path / "streams.toml", {})
 
 
@@ -98,6 +99,36 @@ def test_the_pages_add_on_names_the_line_of_a_mistake(routes: ProjectConfig, tmp
 def test_the_pages_add_on_has_a_command(routes: ProjectConfig) -> None:
     assert run("--config", str(routes.path), "routes", "copies") == (0, "clicks, orders\n")
     assert "routes" in run("--help").output
+
+
+def test_the_pages_add_on_has_a_section_and_a_method(routes: ProjectConfig) -> None:
+    project: Any = Riverrun(routes.path)
+    assert project.unread("copies", "all") == PROJECT["routes"]["all"]["topics"][2:] == ["returns"]
+    with pytest.raises(ConfigError, match="has no route 'al'") as error:
+        project.unread("copies", "al")
+    assert error.value.hint == "Declare it in [routes.al]. Did you mean 'all'?"
+    assert routes.section("nothing") == {}
+
+
+def test_a_mistake_in_a_section_of_an_add_on_stops_no_other(routes: ProjectConfig) -> None:
+    text = routes.path.read_text() + "[routes.none]\n"
+    routes.path.write_text(text)
+    project = ProjectConfig.load(routes.path, {})
+    assert project.declared("routes", "all")
+    with pytest.raises(ConfigError, match=r"\[routes.none\] needs topics"):
+        project.declared("routes", "none")
+    routes.path.write_text(text.replace("[routes", "[router"))
+    with pytest.raises(ConfigError, match="unknown key router") as error:
+        ProjectConfig.load(routes.path, {})
+    known = "kafka, spark, schema_registry, console, logging, apps, exports, imports, archives, routes"
+    assert error.value.hint == f"Allowed: {known}. Did you mean 'routes'?"
+
+
+def test_a_project_has_no_method_that_no_add_on_has(routes: ProjectConfig) -> None:
+    project: Any = Riverrun(routes.path)
+    with pytest.raises(AttributeError, match="'Riverrun' object has no attribute 'runs'"):
+        _ = project.runs
+    assert copy.copy(project).apps == ("copies",)
 
 
 def test_a_command_of_riverrun_looks_for_no_add_on(install: Callable[..., None]) -> None:

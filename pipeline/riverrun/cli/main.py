@@ -25,7 +25,6 @@ from riverrun.cli import (
     release,
     run,
     topic,
-    transfers,
     worker,
 )
 from riverrun.cli.output import echo
@@ -103,8 +102,6 @@ app.command("checks")(inspect.checks)
 app.add_typer(inspect.quality_app, name="quality")
 app.command("snapshot")(operations.snapshot)
 app.command("prepare-spark")(broker.prepare_spark)
-app.command("import")(transfers.import_topic)
-app.command("export")(transfers.export_topic)
 app.add_typer(operations.state_app, name="state")
 app.add_typer(letters.app, name="letters")
 app.add_typer(run.held_app, name="held")

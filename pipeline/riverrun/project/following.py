@@ -143,7 +143,8 @@ class FollowedExport:
     @property
     def config(self) -> ExportConfig:
         """The export's configuration."""
-        return self.project.export(self.name)
+        found: ExportConfig = self.project.declared("exports", self.name)
+        return found
 
     @property
     def group(self) -> str:

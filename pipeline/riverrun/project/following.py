@@ -35,20 +35,7 @@ if TYPE_CHECKING:
 def reporting(
     kind: str, config: ExportConfig | ImportConfig | ArchiveConfig, on_report: Callable[[FollowReport], None]
 ) -> Iterator[Callable[[FollowReport], None]]:
-    """Serve a follower's metrics to Prometheus, if it has an address for them.
-
-    Args:
-        kind: `export`, `import` or `archive`.
-        config: What is followed.
-        on_report: Called with each report as well.
-
-    Yields:
-        The function that takes reports.
-
-    Raises:
-        ConfigError: If the address cannot be used.
-        MissingExtraError: If a package is not installed.
-    """
+    """Serve a follower's metrics to Prometheus, if it has an address for them; yields the function that takes reports."""
     if not config.metrics_server:
         yield on_report
         return

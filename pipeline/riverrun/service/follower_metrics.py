@@ -81,13 +81,7 @@ class FollowerMetrics(Collector):
 
 @contextmanager
 def serving(figures: FollowerMetrics, address: ServerAddress, token: str) -> Iterator[int]:
-    """Serve metrics at `/metrics` within this context, with those of this process; yields the port.
-
-    Args:
-        figures: The metrics.
-        address: Where to listen; port 0 is any free port.
-        token: The token that callers send as `Authorization: Bearer`; empty for none.
-    """
+    """Serve metrics of a follower and of this process at `/metrics`; yields the port. Without a token, all may read them."""
     registry = CollectorRegistry()
     registry.register(figures)
     ProcessCollector(registry=registry)

@@ -32,7 +32,7 @@ REFERENCE = {
     "riverrun": ("riverrun",),
     "riverrun.config": ("riverrun.config",),
     "riverrun.errors": ("riverrun.errors",),
-    "riverrun.project": (  # what `Riverrun` returns
+    "riverrun.project": (  # what `Riverrun` returns, and its methods that are of add-ons
         "riverrun.project.app",
         "riverrun.project.worker",
         "riverrun.project.stores",
@@ -41,6 +41,8 @@ REFERENCE = {
         "riverrun.project.live",
         "riverrun.project.state",
         "riverrun.project.checks",
+        "riverrun.project.transfers",
+        "riverrun.project.archives",
     ),
     "riverrun.quality": ("riverrun.quality",),
     "riverrun.testing": ("riverrun.testing",),

@@ -67,14 +67,14 @@ def dags(
             Airflow shows it as an import error.
     """
     project = declared(str(config), riverrun_conn_id)
-    names = [*project.apps, *project.refused]
+    names, archives = [*project.apps, *project.refused], project.section("archives")
     known = [*STEPS, ARCHIVE, *(f"{name}.{step}" for name in names for step in STEPS)]
-    given = checked(operator_args or {}, [*known, *(f"{name}.{ARCHIVE}" for name in project.archives)])
+    given = checked(operator_args or {}, [*known, *(f"{name}.{ARCHIVE}" for name in archives)])
     place = ProjectPlace(
         str(config), riverrun_conn_id, {**_RETRIES, **(default_args or {})}, notices or Notices(), given
     )
-    kind = "application or archive" if project.archives else "application"
-    chosen = selected(list(dict.fromkeys([*names, *project.archives])), select, exclude, kind=kind)
+    kind = "application or archive" if archives else "application"
+    chosen = selected(list(dict.fromkeys([*names, *archives])), select, exclude, kind=kind)
     made: list[DAG] = []
     made += [refused(place, name, found.error) for name, found in project.refused.items() if name in chosen]
     for app in (app for name, app in project.apps.items() if name in chosen):
@@ -87,7 +87,7 @@ def dags(
             made.append(held(place, app))
         if place.notices.look_schedule is not None:
             made.append(lag(place, app))
-    for name, found in project.archives.items():
+    for name, found in archives.items():
         if name in chosen:
             if isinstance(found, ConfigError):
                 made.append(refused(place, name, found, f"{ARCHIVE}_error"))
@@ -125,7 +125,7 @@ def check_declarations(config: Path | str = "", *, riverrun_conn_id: str = CONNE
     """
     project = declared(str(config), riverrun_conn_id)
     errors = [(name, found.error) for name, found in project.refused.items()]
-    errors += [(name, found) for name, found in project.archives.items() if isinstance(found, ConfigError)]
+    errors += [(name, found) for name, found in project.section("archives").items() if isinstance(found, ConfigError)]
     told = [f"{name}: {in_airflow(str(error))}" for name, error in errors]
     if told:
         raise ConfigError("\n".join(told))

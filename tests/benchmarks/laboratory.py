@@ -43,9 +43,9 @@ from riverrun import Riverrun
 from riverrun.apps.delays import FLIGHTS, build
 from riverrun.archive.archiving import archive_topic, in_this_process
 from riverrun.archive.manifest import ArchiveStore
-from riverrun.archive.one_log import archived_ranges, with_archive
 from riverrun.config import ProjectConfig
 from riverrun.demo.data import expected, load, published
+from riverrun.hosting.earlier_records import archived_ranges, with_archive
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer

@@ -36,10 +36,10 @@ from riverrun.spark.columns import columns_of, with_variants
 from riverrun.spark.dry_run import dry_run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
+from riverrun.topics.records import LineFormat, TopicReader, write_lines
+from riverrun.topics.serdes import jsonable
 from riverrun.transfers.exports import ExportSpec, run_export
 from riverrun.transfers.imports import ImportSpec, run_import
-from riverrun.transfers.topic_records import LineFormat, TopicReader, write_lines
-from riverrun.transfers.topic_serdes import jsonable
 from tests.conformance.hosts import SparkHost, on_executor
 from tests.registries import running_registry
 from tests.unit.schemas.avro_schemas import HEAD, encoded, schemas_together

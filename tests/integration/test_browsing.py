@@ -13,7 +13,7 @@ from riverrun.kafka.producer import IdempotentProducer
 from riverrun.service.admission import Access
 from riverrun.service.api import new_api
 from riverrun.service.browsing import Browsing, browse
-from riverrun.transfers.topic_pages import PageLimits
+from riverrun.topics.pages import PageLimits
 from tests.unit.service.test_api import FakeInstance
 
 if TYPE_CHECKING:

@@ -268,8 +268,8 @@ def test_kills_at_any_moment_lose_and_double_nothing(project: Project, database:
     config = project.riverrun.config
     table_of_archive = f"raw.{project.topic.replace('-', '_')}"
     for properties, name in (
-        (config.export("lake").catalog, "lake.rows"),
-        (config.archive("kept").catalog, table_of_archive),
+        (config.declared("exports", "lake").catalog, "lake.rows"),
+        (config.declared("archives", "kept").catalog, table_of_archive),
     ):
         values = load_catalog("default", **properties).load_table(name).scan().to_arrow()["value"].to_pylist()
         assert sorted(json.loads(value)["n"] for value in values) == list(range(writer.count))

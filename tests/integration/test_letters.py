@@ -13,7 +13,7 @@ from riverrun import JSON, STRING, Consumed, Produced, Repartitioned, Riverrun
 from riverrun.cli.main import main
 from riverrun.errors import ConfigError, RangeError, UnderWayError
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
-from riverrun.transfers.letters import LETTERS_TOPIC, LetterFilter
+from riverrun.topics.letters import LETTERS_TOPIC, LetterFilter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from riverrun.operators.lookups import latency_sensor
 from riverrun.processor.lookups import LookupCounts
 from riverrun.processor.metrics import StreamsMetrics
-from riverrun.service.metrics import FollowerMetrics, families, sensor_name
+from riverrun.service.follower_metrics import FollowerMetrics
+from riverrun.service.metrics import families, sensor_name
 from riverrun.worker.states import InstanceStatus, WorkerState, WorkerSummary
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ TABLE = {"topics": ["orders", "customers"], "url": "kept"}
 
 def archive(table: Any, **environ: str) -> ArchiveConfig:
     content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "archives": {"shop": table}}
-    return ProjectConfig.read(PATH, content, environ).archive("shop")
+    found: ArchiveConfig = ProjectConfig.read(PATH, content, environ).declared("archives", "shop")
+    return found
 
 
 def test_an_archive_has_defaults_and_lies_beside_streams_toml() -> None:
@@ -83,11 +84,11 @@ def test_a_mistake_in_an_archive_has_a_clear_error(table: Any, message: str) -> 
 def test_a_mistake_stops_only_what_asks_for_the_archive() -> None:
     content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "archives": {"good": TABLE, "bad": {}, "a b": TABLE}}
     project = ProjectConfig.read(PATH, content, {})
-    assert project.archive("good").topics == ("orders", "customers")
+    assert project.declared("archives", "good").topics == ("orders", "customers")
     with pytest.raises(ConfigError, match=r"has no archive 'goood'"):
-        project.archive("goood")
+        project.declared("archives", "goood")
     with pytest.raises(ConfigError, match="the name of archive 'a b' has characters other than"):
-        project.archive("a b")
+        project.declared("archives", "a b")
 
 
 @pytest.mark.parametrize(

@@ -789,8 +789,7 @@ def test_a_place_whose_variable_is_empty_is_refused(tmp_path: Path, declared: st
     path = tmp_path / "streams.toml"
     path.write_text(f'[kafka]\n"bootstrap.servers" = "b:1"\n{declared}\n')
     project = ProjectConfig.load(path, {"EMPTY": ""})
-    declared_all: list[object] = [*project.archives.values(), *project.exports.values(), *project.imports.values()]
-    (found,) = declared_all
+    (found,) = (each for section in project.sections.values() for each in section.values())
     assert isinstance(found, ConfigError)
 
 

@@ -139,9 +139,9 @@ def test_the_exports_that_the_guide_shows_can_be_declared(tmp_path: Path) -> Non
         for name, table in block["exports"].items():
             content["exports"][name] = content["exports"].get(name, {}) | table
     project = ProjectConfig.read(tmp_path / "streams.toml", content, environ)
-    assert all(project.export(name).topic for name in names)
-    assert project.export("totals").target == "postgresql+psycopg2://shop:secret@db/shop"
-    assert project.export("archive").consumer["group.instance.id"] == "totals-1"
+    assert all(project.declared("exports", name).topic for name in names)
+    assert project.declared("exports", "totals").target == "postgresql+psycopg2://shop:secret@db/shop"
+    assert project.declared("exports", "archive").consumer["group.instance.id"] == "totals-1"
 
 
 def test_the_imports_that_the_guide_shows_can_be_declared(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_the_imports_that_the_guide_shows_can_be_declared(tmp_path: Path) -> Non
     assert tables.keys() == {"clicks", "orders", "prices", "users"}
     content = {**shown[0], "imports": tables}
     project = ProjectConfig.read(tmp_path / "streams.toml", content, {"SHOP_PASSWORD": "secret"})
-    assert all(project.declared_import(name).topic == name for name in {*tables} - {"users"})
-    assert project.declared_import("orders").source == "postgresql+psycopg2://shop:secret@db/shop"
+    assert all(project.declared("imports", name).topic == name for name in {*tables} - {"users"})
+    assert project.declared("imports", "orders").source == "postgresql+psycopg2://shop:secret@db/shop"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -23,7 +23,8 @@ ICEBERG = {
 
 def export(table: Any, **environ: str) -> ExportConfig:
     content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "exports": {"totals": table}}
-    return ProjectConfig.read(PATH, content, environ).export("totals")
+    found: ExportConfig = ProjectConfig.read(PATH, content, environ).declared("exports", "totals")
+    return found
 
 
 def test_an_export_into_a_table_has_defaults() -> None:
@@ -119,8 +120,8 @@ def test_a_mistake_in_an_export_has_a_clear_error(table: Any, message: str) -> N
 def test_a_mistake_stops_only_what_asks_for_the_export() -> None:
     content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "exports": {"good": TABLE, "bad": {}, "a b": TABLE}}
     project = ProjectConfig.read(PATH, content, {})
-    assert project.export("good").topic == "totals"
+    assert project.declared("exports", "good").topic == "totals"
     with pytest.raises(ConfigError, match=r"has no export 'goood'"):
-        project.export("goood")
+        project.declared("exports", "goood")
     with pytest.raises(ConfigError, match="the name of export 'a b' has characters other than"):
-        project.export("a b")
+        project.declared("exports", "a b")

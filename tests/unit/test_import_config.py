@@ -19,7 +19,8 @@ FILES = {"topic": "clicks", "source": "in", "format": "csv"}
 
 def declared(table: Any, **environ: str) -> ImportConfig:
     content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "imports": {"orders": table}}
-    return ProjectConfig.read(PATH, content, environ).declared_import("orders")
+    found: ImportConfig = ProjectConfig.read(PATH, content, environ).declared("imports", "orders")
+    return found
 
 
 def test_an_import_of_a_table_has_defaults() -> None:
@@ -84,6 +85,6 @@ def test_a_mistake_in_an_import_has_a_clear_error(table: Any, message: str) -> N
 def test_a_mistake_stops_only_what_asks_for_the_import() -> None:
     content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "imports": {"good": TABLE, "bad": {}}}
     project = ProjectConfig.read(PATH, content, {})
-    assert project.declared_import("good").topic == "orders"
+    assert project.declared("imports", "good").topic == "orders"
     with pytest.raises(ConfigError, match=r"has no import 'goood'"):
-        project.declared_import("goood")
+        project.declared("imports", "goood")

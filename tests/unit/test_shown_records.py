@@ -27,8 +27,8 @@ from riverrun.hosting.process import JsonLines, TextLines
 from riverrun.records import TopicPartition, visible
 from riverrun.sql.commands import Statements
 from riverrun.testing import TopologyTestDriver
-from riverrun.transfers.letters import DeadLetter
-from riverrun.transfers.topic_records import ReadRecord
+from riverrun.topics.letters import DeadLetter
+from riverrun.topics.records import ReadRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable

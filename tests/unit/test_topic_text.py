@@ -37,8 +37,8 @@ from riverrun.errors import ConfigError
 from riverrun.records import TopicPartition
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed, shown_reader
-from riverrun.transfers.topic_records import LineFormat, ReadRecord, RecordFormat, shown_record
-from riverrun.transfers.topic_serdes import from_text, jsonable, readable, serde_named, serdes_of
+from riverrun.topics.records import LineFormat, ReadRecord, RecordFormat, shown_record
+from riverrun.topics.serdes import from_text, jsonable, readable, serde_named, serdes_of
 from tests.unit.schemas import tickets
 from tests.unit.schemas.avro_schemas import HEAD, encoded, schemas
 

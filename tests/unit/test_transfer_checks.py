@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.errors import ConfigError
+from riverrun.spark.formats import check_format
 from riverrun.spark.session import lazily, spark_session
-from riverrun.transfers.specs import ImportSpec, check_format, check_import, check_schema
+from riverrun.transfers.specs import ImportSpec, check_import, check_schema
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -31,7 +31,7 @@ from riverrun.spark.columns import Columns, columns_of
 from riverrun.spark.ranges import time_ms
 from riverrun.sql import build_sql
 from riverrun.testing import TopologyTestDriver
-from riverrun.transfers.topic_records import LineFormat
+from riverrun.topics.records import LineFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

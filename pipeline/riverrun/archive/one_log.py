@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from riverrun.archive.archiving import require_deletions, require_same_topic
@@ -13,7 +13,7 @@ from riverrun.kafka.ranges import read_fields
 from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from riverrun.archive.manifest import ArchivedFile, TopicManifest
     from riverrun.kafka.admin import Admin
@@ -179,20 +179,3 @@ class ArchivedLog:
 def _overlapping(manifest: TopicManifest, tp: TopicPartition, wanted: OffsetRange) -> Iterator[ArchivedFile]:
     """Yield the files that may have records of a range."""
     return (file for file in manifest.of(tp.partition) if file.start < wanted.end and file.end > wanted.start)
-
-
-@cache
-def archived_log(url: str) -> ArchivedLog:
-    """Return the archive at a URL; all threads of a process share it."""
-    return ArchivedLog(url)
-
-
-def with_archive(admin: Admin, url: str) -> Admin:
-    """Return a client that reads archived records before those of brokers; the client itself without a URL."""
-    return admin.behind(archived_log(url)) if url else admin
-
-
-def archived_ranges(url: str, admin: Admin, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-    """Return the archived ranges that reach the starts of partitions' logs; none without a URL."""
-    partitions = list(tps)
-    return archived_log(url).ranges(admin, admin.log_starts(partitions)) if url else {}

@@ -10,7 +10,7 @@ import typer
 
 from riverrun.cli.output import echo
 from riverrun.cli.project import FAILED, Master, confirm, settings_of
-from riverrun.cli.signals import follow_until_stopped
+from riverrun.cli.transfers import follow_until_stopped
 from riverrun.config.archives import ENGINES
 from riverrun.errors import ConfigError
 from riverrun.records import counted
@@ -84,7 +84,7 @@ def write(
 
 def _chosen(project: Riverrun, names: list[str], url: str | None) -> tuple[list[str], list[str]]:
     """Return the declared archives among the names, and all other names: those of topics."""
-    known = project.config.archives
+    known = project.config.section("archives")
     if not names and (url is not None or not known):
         message = "No topic is named" if url is not None else f"{project.config.path} declares no archive"
         raise ConfigError(message, hint="Name topics, or declare [archives.NAME] in streams.toml.")
@@ -225,7 +225,7 @@ def _archives(context: typer.Context, url: str | None, master: str | None = None
     from riverrun.project.archives import Archives
 
     project = settings_of(context).project(master)
-    declared = (each for each in project.config.archives.values() if not isinstance(each, ConfigError))
+    declared = (each for each in project.config.section("archives").values() if not isinstance(each, ConfigError))
     return Archives(project.cluster, url_of(project, url), declared)
 
 
@@ -234,11 +234,11 @@ def url_of(project: Riverrun, url: str | None) -> str:
     if url is not None:
         return url
     # A declaration with an error may be the one that is meant.
-    for each in project.config.archives.values():
+    for each in project.config.section("archives").values():
         if isinstance(each, ConfigError):
             raise each
-    declared = {each.url for each in project.config.archives.values() if not isinstance(each, ConfigError)}
-    known = sorted({*declared, *(app.streams.archive_url for app in project.config.apps.values())} - {""})
+    declared = {each.url for each in project.config.section("archives").values()}
+    known: list[str] = sorted({*declared, *(app.streams.archive_url for app in project.config.apps.values())} - {""})
     if len(known) != 1:
         message = f"streams.toml names {', '.join(known)}" if known else "streams.toml names no archive"
         raise ConfigError(

@@ -20,7 +20,7 @@ from riverrun.cli.output import echo
 from riverrun.cli.project import App, Version, settings_of, tell_of_staging, told
 from riverrun.cli.signals import Ending, stop_then_end
 from riverrun.cli.worker import run_sampled, show_restore, show_state
-from riverrun.config.addons import BUILT_IN, loaders, others
+from riverrun.config.addons import BUILT_IN, others, parts
 from riverrun.config.code import is_users, users_line
 from riverrun.errors import ConfigError, RecordError
 from riverrun.records import counted
@@ -170,7 +170,7 @@ class DevSession:
 
 def files_in(directory: Path) -> Seen:
     """Return the files of a project's code, declarations and schemas. Hidden folders and environments are left out."""
-    watched = _WATCHED | loaders(BUILT_IN).keys() | loaders(others()).keys()
+    watched = _WATCHED | parts("topologies", BUILT_IN).keys() | parts("topologies", others()).keys()
     found: Seen = {}
     for root, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if _is_looked_into(Path(root, name))]

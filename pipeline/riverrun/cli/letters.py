@@ -15,7 +15,7 @@ from riverrun.errors import ConfigError
 from riverrun.records import counted
 
 if TYPE_CHECKING:
-    from riverrun.transfers.letters import DeadLetter, DeadLetters, LetterFilter
+    from riverrun.topics.letters import DeadLetter, DeadLetters, LetterFilter
 
 app = typer.Typer(
     help="Dead letters: list them, replay them to where they come from, discard them.", no_args_is_help=True
@@ -46,7 +46,7 @@ class _Wanted:
 
     def filter(self, places: list[str] | None = None, *, decided: bool = False) -> LetterFilter:
         from riverrun.spark.ranges import time_ms
-        from riverrun.transfers.letters import LetterFilter
+        from riverrun.topics.letters import LetterFilter
 
         since_ms, until_ms = (None if each is None else time_ms(each) for each in (self.since, self.until))
         return LetterFilter(frozenset(places or ()), self.error, self.origin, since_ms, until_ms, decided)
@@ -89,7 +89,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a letter: its record by the serdes of the application, its exception, and what became of it."""
-    from riverrun.transfers.letters import decoded_record, text_of
+    from riverrun.topics.letters import decoded_record, text_of
 
     (letter,) = _found(context, name, topic, _Wanted().filter([place], decided=True))
     if as_json:
@@ -196,7 +196,7 @@ def _show_all(letters: list[DeadLetter], outcome: str) -> None:
 
 
 def _line(letter: DeadLetter) -> str:
-    from riverrun.transfers.topic_serdes import time_text
+    from riverrun.topics.serdes import time_text
 
     became = f"  {letter.note.state} by {letter.note.by}" if letter.note is not None else ""
     said = f"{letter.error}: {letter.message}" if letter.message else letter.error
@@ -207,6 +207,6 @@ def _line(letter: DeadLetter) -> str:
 def _json(letter: DeadLetter) -> str:
     import msgspec
 
-    from riverrun.transfers.letters import letter_object
+    from riverrun.topics.letters import letter_object
 
     return msgspec.json.encode(letter_object(letter)).decode()

@@ -15,7 +15,6 @@ from typer.main import get_group
 
 import riverrun
 from riverrun.cli import (
-    archive,
     backfill,
     broker,
     dev,
@@ -26,7 +25,6 @@ from riverrun.cli import (
     release,
     run,
     topic,
-    trial,
     worker,
 )
 from riverrun.cli.output import echo
@@ -91,7 +89,6 @@ app.command("worker")(worker.worker)
 app.command("dev")(dev.dev)
 app.command("run")(run.run)
 app.command("backfill")(backfill.backfill)
-app.command("try")(trial.try_out)
 app.command("status")(operations.status)
 app.command("lag")(operations.lag)
 app.command("scale")(operations.scale)
@@ -105,10 +102,7 @@ app.command("checks")(inspect.checks)
 app.add_typer(inspect.quality_app, name="quality")
 app.command("snapshot")(operations.snapshot)
 app.command("prepare-spark")(broker.prepare_spark)
-app.command("import")(topic.import_topic)
-app.command("export")(topic.export_topic)
 app.add_typer(operations.state_app, name="state")
-app.add_typer(archive.app, name="archive")
 app.add_typer(letters.app, name="letters")
 app.add_typer(run.held_app, name="held")
 app.add_typer(release.app, name="release")

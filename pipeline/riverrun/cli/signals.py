@@ -6,16 +6,12 @@ import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from riverrun.cli.output import echo
 from riverrun.cli.project import INTERRUPTED
-from riverrun.records import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from riverrun.transfers.follower import FollowReport
 
 _ENDED_EARLY = b"Stopped before it ran: nothing was processed\n"
 _ENDED_AT_ONCE = b"Stopped twice: ended at once; uncommitted records will be processed again\n"
@@ -80,33 +76,6 @@ def stop_then_end(stop: Callable[[], None]) -> Callable[[], None]:
         stop()
 
     return ask
-
-
-class Follows(Protocol):
-    """Follows topics until `ends` returns True, and reports progress to `on_report`."""
-
-    def __call__(self, *, ends: Callable[[], bool], on_report: Callable[[FollowReport], None]) -> FollowReport:
-        """Return the last report."""
-        ...
-
-
-def follow_until_stopped(name: str, follow: Follows) -> None:
-    """Follow until a signal requests the end, and show the progress. A second signal ends the process at once."""
-    begun, stopped = threading.Event(), threading.Event()
-
-    def stop() -> None:
-        stopped.set()
-        # It waits for brokers, and has nothing to commit.
-        if not begun.is_set():
-            end_now()
-
-    def ends() -> bool:
-        begun.set()
-        return stopped.is_set()
-
-    Ending().ask(stop_then_end(stop))
-    last = follow(ends=ends, on_report=lambda report: echo(f"{name}: {report}"))
-    echo(f"{name}: {counted(last.records, 'record')} in {counted(last.commits, 'commit')}")
 
 
 def end_now() -> None:

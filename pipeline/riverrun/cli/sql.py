@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from riverrun.config.sections import AppConfig
     from riverrun.project.app import App as Application
+    from riverrun.service.selecting import Rows, Selecting
     from riverrun.sql.commands import Command, Select, Statements
     from riverrun.sql.statements import SetProperty
-    from riverrun.transfers.selecting import Rows, Selecting
 
 _WORDS = (
     *("SHOW", "STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "DESCRIBE", "FUNCTION", "EXPLAIN", "PRINT"),
@@ -149,8 +149,8 @@ class _Shell:
     @classmethod
     def of(cls, found: Application, server: str | None, *, from_topics: bool, as_json: bool) -> _Shell:
         from riverrun.project.pulling import pulled
+        from riverrun.service.selecting import Rows, Selecting
         from riverrun.sql.commands import Statements
-        from riverrun.transfers.selecting import Rows, Selecting
 
         path = _file_of(found.config, found.version)
         statements = Statements.of(_text(Path(path)), path)
@@ -214,7 +214,7 @@ class _Shell:
     def _print(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
         import msgspec
 
-        from riverrun.transfers.topic_serdes import one_line
+        from riverrun.topics.serdes import one_line
 
         encode = msgspec.json.Encoder(decimal_format="number").encode
         if not self._as_json:

@@ -40,15 +40,50 @@ class AddOn:
     Args:
         commands: For each further command of `riverrun`, its function or its `typer.Typer`, as `module:attribute`.
         topologies: Loaders of files that `topology` in `streams.toml` may name, by suffix, such as `.sql`.
+        archives: For each prefix of `archive.url`, such as `acme` of `acme+s3://...`, a function of that URL. It returns an
+            object with the methods of `riverrun.kafka.admin.EarlierRecords`: the records in front of topics.
+        sections: For each further section of `streams.toml`, a function of the file's path, the name and the content of
+            `[SECTION.NAME]`, and the environment variables. It returns what the table declares.
+        methods: For each further method of `Riverrun`, a function whose first argument is the project.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)
     topologies: Mapping[str, TopologyLoader] = field(default_factory=dict)
+    archives: Mapping[str, str] = field(default_factory=dict)
+    sections: Mapping[str, str] = field(default_factory=dict)
+    methods: Mapping[str, str] = field(default_factory=dict)
+
+
+_KINDS = {
+    "commands": "command",
+    "topologies": "suffix",
+    "archives": "prefix of archives",
+    "sections": "section",
+    "methods": "method",
+}
+"""The parts of add-ons, as messages name one."""
 
 
 # Entry points would do for these as well. But reading them costs each process 40 ms and 3 MiB, and workers of an
 # application in SQL need none of others; nor would an editable install see new ones before it is installed again.
 BUILT_IN: Mapping[str, AddOn] = {
+    "transfers": AddOn(
+        commands={"import": "riverrun.cli.transfers:import_topic", "export": "riverrun.cli.transfers:export_topic"},
+        sections={
+            "exports": "riverrun.config.exports:export_config",
+            "imports": "riverrun.config.imports:import_config",
+        },
+        methods={
+            name: f"riverrun.project.transfers:{name}"
+            for name in ("run_import", "run_export", "export", "declared_import")
+        },
+    ),
+    "archive": AddOn(
+        commands={"archive": "riverrun.cli.archive:app", "try": "riverrun.cli.trial:try_out"},
+        archives={"": "riverrun.archive.one_log:ArchivedLog"},
+        sections={"archives": "riverrun.config.archives:archive_config"},
+        methods={"archive": "riverrun.project.archives:archive"},
+    ),
     "sql": AddOn(
         commands={"sql": "riverrun.cli.sql:sql"},
         topologies={
@@ -109,22 +144,38 @@ def loader_of(topology: str | PickledFunction) -> TopologyLoader | None:
     suffix = "" if isinstance(topology, PickledFunction) else PurePath(topology).suffix
     if not suffix or ":" in suffix:
         return None
-    return loaders(BUILT_IN).get(suffix) or loaders(others()).get(suffix)
+    found: TopologyLoader | None = part("topologies", suffix)
+    return found
 
 
-def loaders(add_ons: Mapping[str, AddOn]) -> dict[str, TopologyLoader]:
-    """Return the loaders of add-ons by suffix."""
-    return {suffix: loader for each in add_ons.values() for suffix, loader in each.topologies.items()}
+def archive_at(url: str) -> str:
+    """Return the function that opens the archive at a URL, as `module:function`.
+
+    >>> archive_at("s3://company-archive/kafka")
+    'riverrun.archive.one_log:ArchivedLog'
+    """
+    scheme, separator, _ = url.partition("://")
+    prefix = scheme.partition("+")[0] if separator and "+" in scheme else ""
+    found: str = part("archives", prefix) or part("archives", "")
+    return found
+
+
+def parts(kind: str, add_ons: Mapping[str, AddOn]) -> dict[str, Any]:
+    """Return the parts of one kind that add-ons have, by name; the kind is a field of `AddOn`."""
+    return {name: part for each in add_ons.values() for name, part in getattr(each, kind).items()}
+
+
+def part(kind: str, name: str) -> Any:
+    """Return a part, of Riverrun's own add-ons first; None if no add-on has it."""
+    own = parts(kind, BUILT_IN)
+    return own[name] if name in own else parts(kind, others()).get(name)
 
 
 def _refuse_doubles(found: Mapping[str, AddOn]) -> None:
     owners: dict[tuple[str, str], str] = {}
     for name, add_on in {**{repr(name): each for name, each in BUILT_IN.items()}, **found}.items():
-        for part in (
-            *(("command", each) for each in add_on.commands),
-            *(("suffix", each) for each in add_on.topologies),
-        ):
-            owner = owners.setdefault(part, name)
+        for named in ((word, each) for kind, word in _KINDS.items() for each in getattr(add_on, kind)):
+            owner = owners.setdefault(named, name)
             if owner != name:
-                message = f"Add-ons {owner} and {name} have the same {part[0]}, {part[1]!r}"
+                message = f"Add-ons {owner} and {name} have the same {named[0]}, {named[1]!r}"
                 raise ConfigError(message, hint="Uninstall one of them.")

@@ -72,17 +72,7 @@ class ArchiveConfig:
 
 
 def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> ArchiveConfig:
-    """Check an archive.
-
-    Args:
-        path: The file, for messages. A path in it is relative to its directory.
-        name: The name of the archive.
-        table: The content of `[archives.NAME]`.
-        environ: Replaces `${NAME}` in the URL.
-
-    Raises:
-        ConfigError: If a key is unknown, missing or impossible.
-    """
+    """Check `[archives.NAME]`; `environ` replaces `${NAME}` in the URL, and paths are relative to the file."""
     where = f"archives.{name}"
     check_type(path, where, table, dict, hint="Write [archives.NAME], a table for each archive.")
     check_name(path, "archive", name)

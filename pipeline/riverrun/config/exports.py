@@ -112,17 +112,7 @@ class ExportConfig:
 
 
 def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> ExportConfig:
-    """Check an export.
-
-    Args:
-        path: The file, for messages. Paths in it are relative to its directory.
-        name: The name of the export.
-        table: The content of `[exports.NAME]`.
-        environ: Replaces `${NAME}` in the target.
-
-    Raises:
-        ConfigError: If a key is unknown, missing or impossible.
-    """
+    """Check `[exports.NAME]`; `environ` replaces `${NAME}` in the target, and paths are relative to the file."""
     where = f"exports.{name}"
     check_type(path, where, table, dict, hint="Write [exports.NAME], a table for each export.")
     check_name(path, "export", name)
@@ -203,17 +193,7 @@ def _check_iceberg(path: Path, where: str, table: Mapping[str, Any]) -> None:
 
 
 def catalog_of(path: Path, where: str, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of a catalogue; relative paths in them are below the directory of `streams.toml`.
-
-    Args:
-        path: The file.
-        where: Name of the table, for messages.
-        table: The properties, as they are written.
-        environ: Replaces `${NAME}` in them.
-
-    Raises:
-        ConfigError: If a property is not one value, or impossible.
-    """
+    """Return the properties of a catalogue; relative paths in them are below the directory of `streams.toml`."""
     check_type(path, where, table, dict)
     found = {}
     for key, value in table.items():

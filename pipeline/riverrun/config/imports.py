@@ -134,17 +134,7 @@ class ImportConfig:
 
 
 def import_config(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> ImportConfig:
-    """Check an import.
-
-    Args:
-        path: The file, for messages. Paths in it are relative to its directory.
-        name: The name of the import.
-        table: The content of `[imports.NAME]`.
-        environ: Replaces `${NAME}` in the source.
-
-    Raises:
-        ConfigError: If a key is unknown, missing or impossible.
-    """
+    """Check `[imports.NAME]`; `environ` replaces `${NAME}` in the source, and paths are relative to the file."""
     where = f"imports.{name}"
     check_type(path, where, table, dict, hint="Write [imports.NAME], a table for each import.")
     check_name(path, "import", name)

@@ -6,11 +6,9 @@ import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from riverrun.config.addons import loader_of
-from riverrun.config.archives import ArchiveConfig, archive_config
+from riverrun.config.addons import BUILT_IN, loader_of, others, part, parts
 from riverrun.config.checks import (
     check_keys,
     check_number,
@@ -23,9 +21,7 @@ from riverrun.config.checks import (
     nearest,
     read_text,
 )
-from riverrun.config.code import PickledFunction, reference_of
-from riverrun.config.exports import ExportConfig, export_config
-from riverrun.config.imports import ImportConfig, import_config
+from riverrun.config.code import PickledFunction, load_attribute, reference_of
 from riverrun.config.parsing import (
     ALLOWED_PROPERTIES,
     as_written,
@@ -47,10 +43,9 @@ from riverrun.errors import ConfigError
 from riverrun.records import shortened, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-Declared = TypeVar("Declared")
 _NAME = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]+")
 _LONGEST_ID = 200
 """Names of topics have at most 249 characters; those of internal topics begin with the application id."""
@@ -65,7 +60,7 @@ _MOST_ROWS = 100_000
 """Rows of an expectation that are kept: they are in memory together."""
 _OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
 """Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
-_SECTIONS = "kafka", "spark", "schema_registry", "console", "logging", "apps", "exports", "imports", "archives"
+_SECTIONS = "kafka", "spark", "schema_registry", "console", "logging", "apps"
 _SCHEDULES = "schedule", "quality_schedule"
 _ZONE = "schedule_timezone"
 _CATCHUP = "catchup_from"
@@ -100,9 +95,7 @@ class ProjectConfig:
         console: Where the console of the project answers, as settings of an instance say it.
         logging: Configuration of Python's logging, as `logging.config.dictConfig` takes it; empty if there is none.
         refused: Applications whose declaration has an error. It stops only what asks for them.
-        exports: Exports that are followed, by name; an error where the declaration has one.
-        imports: Imports that poll, by name; an error where the declaration has one.
-        archives: Archives by name; an error where the declaration has one.
+        sections: What sections of add-ons declare, by section and name; an error where a declaration has one.
     """
 
     path: Path
@@ -113,9 +106,7 @@ class ProjectConfig:
     console: StreamsConfig = field(default_factory=StreamsConfig, repr=False)
     refused: Mapping[str, RefusedApp] = field(default_factory=dict)
     logging: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    exports: Mapping[str, ExportConfig | ConfigError] = field(default_factory=dict)
-    imports: Mapping[str, ImportConfig | ConfigError] = field(default_factory=dict)
-    archives: Mapping[str, ArchiveConfig | ConfigError] = field(default_factory=dict)
+    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def application_ids(self) -> list[str]:
@@ -165,7 +156,10 @@ class ProjectConfig:
         Raises:
             ConfigError: If there are unknown keys or impossible values.
         """
-        check_keys(path, "", content, _SECTIONS)
+        known = [*_SECTIONS, *parts("sections", BUILT_IN)]
+        if content.keys() - set(known):
+            known += parts("sections", others())
+        check_keys(path, "", content, known)
         check_type(path, "apps", content.get("apps", {}), dict, hint="Write [apps.NAME], a table for each application.")
         registry = schema_registry_settings(path, content.get("schema_registry", {}), environ)
         kafka = _kafka(path, content.get("kafka", {}), environ)
@@ -179,9 +173,7 @@ class ProjectConfig:
                 refused[name] = RefusedApp(error, _declared_ids(name, table))
         spark = _spark(path, content.get("spark", {}), environ)
         console = console_settings(path, content.get("console", {}), environ)
-        exports = _declared(path, "exports", content, partial(export_config, environ=environ))
-        imports = _declared(path, "imports", content, partial(import_config, environ=environ))
-        archives = _declared(path, "archives", content, partial(archive_config, environ=environ))
+        sections = {each: _declared(path, each, content[each], environ) for each in content if each not in _SECTIONS}
         return cls(
             path=path,
             kafka=kafka,
@@ -191,9 +183,7 @@ class ProjectConfig:
             console=console,
             refused=refused,
             logging=logging,
-            exports=exports,
-            imports=imports,
-            archives=archives,
+            sections=sections,
         )
 
     def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
@@ -223,58 +213,41 @@ class ProjectConfig:
             raise ConfigError(message, hint=nearest(name, self.apps))
         return self.apps[name]
 
-    def export(self, name: str) -> ExportConfig:
-        """Return an export by name.
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return what a section of an add-on declares, by name; errors are not raised."""
+        return self.sections.get(name, {})
+
+    def declared(self, section: str, name: str) -> Any:
+        """Return what `[SECTION.NAME]` of an add-on declares.
 
         Raises:
-            ConfigError: If the project has no such export, or its declaration has an error.
+            ConfigError: If there is no such declaration, or it has an error.
         """
-        return _found(self.path, "export", name, self.exports)
-
-    def declared_import(self, name: str) -> ImportConfig:
-        """Return an import by name.
-
-        Raises:
-            ConfigError: If the project has no such import, or its declaration has an error.
-        """
-        return _found(self.path, "import", name, self.imports)
-
-    def archive(self, name: str) -> ArchiveConfig:
-        """Return an archive by name.
-
-        Raises:
-            ConfigError: If the project has no such archive, or its declaration has an error.
-        """
-        return _found(self.path, "archive", name, self.archives)
+        declared = self.section(section)
+        found = declared.get(name)
+        if found is None:
+            message = f"{self.path} has no {section.removesuffix('s')} {name!r}"
+            raise ConfigError(message, hint=f"Declare it in [{section}.{name}]. {nearest(name, declared)}")
+        if isinstance(found, ConfigError):
+            raise found
+        return found
 
     def state_directory(self, app: AppConfig) -> Path:
         """Return the directory of an application's local state."""
         return (self.path.parent / app.streams.state_dir).resolve()
 
 
-def _declared(
-    path: Path, section: str, content: Mapping[str, Any], read: Callable[[Path, str, Any], Declared]
-) -> dict[str, Declared | ConfigError]:
-    """Return what the tables of a section declare, by name."""
-    tables = content.get(section, {})
+def _declared(path: Path, section: str, tables: Any, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the tables of an add-on's section declare, by name."""
     check_type(path, section, tables, dict, hint=f"Write [{section}.NAME], a table for each of them.")
-    found: dict[str, Declared | ConfigError] = {}
+    read = load_attribute(part("sections", section))
+    found: dict[str, Any] = {}
     for name, table in tables.items():
         try:
-            found[name] = read(path, name, table)
+            found[name] = read(path, name, table, environ)
         # An error in one declaration must not stop the others: it is raised when that one is asked for.
         except ConfigError as error:
             found[name] = error
-    return found
-
-
-def _found(path: Path, kind: str, name: str, declared: Mapping[str, Declared | ConfigError]) -> Declared:
-    found = declared.get(name)
-    if found is None:
-        message = f"{path} has no {kind} {name!r}"
-        raise ConfigError(message, hint=f"Declare it in [{kind}s.{name}]. {nearest(name, declared)}")
-    if isinstance(found, ConfigError):
-        raise found
     return found
 
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from riverrun.apps.delays import FLIGHTS
-from riverrun.archive.one_log import archived_ranges
 from riverrun.demo.data import Span, compare, expected, load, load_rest, published, reset
 from riverrun.demo.steps import Steps, following, progress_of
 from riverrun.errors import ProcessingError
 from riverrun.hosting.control_topic import ReleaseRegistry
+from riverrun.hosting.earlier_records import archived_ranges
 from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
 

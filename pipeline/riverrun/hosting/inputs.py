@@ -7,9 +7,9 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from riverrun.archive.one_log import archived_ranges
 from riverrun.errors import ConfigError, MissingOffsetError
 from riverrun.hosting.continuing import require_new
+from riverrun.hosting.earlier_records import archived_ranges
 from riverrun.kafka.sending import time_limits
 from riverrun.records import AutoOffsetReset, ResetStrategy, TopicPartition
 from riverrun.runtime.layout import changelog_name, internal_name

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from riverrun.runtime.recorded_answers import Answers
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
+    from riverrun.topics.letters import DeadLetters
     from riverrun.topology.topology import Topology
-    from riverrun.transfers.letters import DeadLetters
     from riverrun.worker.states import WorkerState, WorkerSummary
     from riverrun.worker.worker import Worker
 
@@ -146,7 +146,7 @@ class App:
         Raises:
             ConfigError: If no topic is given, and the setting has none.
         """
-        from riverrun.transfers.letters import DeadLetters
+        from riverrun.topics.letters import DeadLetters
 
         chosen = topic or self.config.streams.errors_dead_letter_queue_topic_name
         if chosen is None:

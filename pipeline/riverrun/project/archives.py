@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from riverrun.archive.upkeep import Damage, Leftover
     from riverrun.config.archives import ArchiveConfig
     from riverrun.project.cluster import Cluster
+    from riverrun.project.riverrun import Riverrun
     from riverrun.transfers.archive_tables import ArchiveTable
     from riverrun.transfers.follower import FollowReport
 
@@ -36,6 +37,19 @@ LEFTOVER_HOURS = 24
 """Default age from which a file that no manifest lists is taken for one of a dead archiver, hours."""
 SMALL_FILE = 32 * 2**20
 """Default size below which `compact` joins a file with its neighbours, bytes."""
+
+
+def archive(project: Riverrun, name: str) -> DeclaredArchive:
+    """Return an archive that the file declares in `[archives.NAME]`.
+
+    Args:
+        project: The project.
+        name: Name of the archive, as in `[archives.NAME]`.
+
+    Raises:
+        ConfigError: If there is no such archive, or its declaration has an error.
+    """
+    return DeclaredArchive(project.cluster, project.config.declared("archives", name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from riverrun.archive.one_log import with_archive
 from riverrun.config.secrets import TOKEN, checked_token
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.earlier_records import with_archive
 from riverrun.releases.topology import load_application
 
 if TYPE_CHECKING:

@@ -35,25 +35,12 @@ if TYPE_CHECKING:
 def reporting(
     kind: str, config: ExportConfig | ImportConfig | ArchiveConfig, on_report: Callable[[FollowReport], None]
 ) -> Iterator[Callable[[FollowReport], None]]:
-    """Serve a follower's metrics to Prometheus, if it has an address for them.
-
-    Args:
-        kind: `export`, `import` or `archive`.
-        config: What is followed.
-        on_report: Called with each report as well.
-
-    Yields:
-        The function that takes reports.
-
-    Raises:
-        ConfigError: If the address cannot be used.
-        MissingExtraError: If a package is not installed.
-    """
+    """Serve a follower's metrics to Prometheus, if it has an address for them; yields the function that takes reports."""
     if not config.metrics_server:
         yield on_report
         return
     require_extra("http")
-    from riverrun.service.metrics import FollowerMetrics, serving
+    from riverrun.service.follower_metrics import FollowerMetrics, serving
 
     figures = FollowerMetrics(kind, config.name)
     with serving(figures, ServerAddress.parse(config.metrics_server), config.metrics_token):
@@ -112,7 +99,7 @@ class LiveSerdes:
             version: The version; empty without an application.
             window: Size of the windows of windowed keys, where the application does not define it.
         """
-        from riverrun.transfers.topic_serdes import serde_named, serdes_of
+        from riverrun.topics.serdes import serde_named, serdes_of
 
         config, size = self.config, window or None
         key: Serde[Any] | None = None
@@ -143,7 +130,8 @@ class FollowedExport:
     @property
     def config(self) -> ExportConfig:
         """The export's configuration."""
-        return self.project.export(self.name)
+        found: ExportConfig = self.project.declared("exports", self.name)
+        return found
 
     @property
     def group(self) -> str:

@@ -67,7 +67,8 @@ class FollowedImport:
     @property
     def config(self) -> ImportConfig:
         """The import's configuration."""
-        return self.project.declared_import(self.name)
+        found: ImportConfig = self.project.declared("imports", self.name)
+        return found
 
     def follow(
         self,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING, Any, overload
 
 from riverrun.config import ProjectConfig
-from riverrun.config.code import look_beside
+from riverrun.config.addons import part
+from riverrun.config.code import load_attribute, look_beside
 from riverrun.errors import ConfigError
 from riverrun.project.app import App
 from riverrun.project.cluster import Cluster, SparkSessions
-from riverrun.project.runs import followed
 from riverrun.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -21,12 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from riverrun.dsl.builder import StreamsBuilder
-    from riverrun.project.archives import DeclaredArchive
-    from riverrun.project.following import FollowedExport
-    from riverrun.project.polled_imports import FollowedImport
-    from riverrun.spark.ranges import RunRange
-    from riverrun.transfers.exports import ExportSpec, ExportSummary
-    from riverrun.transfers.imports import ImportSpec, ImportSummary
+    from riverrun.project import archives, transfers
 
     Built = Callable[[StreamsBuilder], Topology] | Topology | str
     """A topology, a function that builds it, or that function's name."""
@@ -246,111 +241,23 @@ class Riverrun:
 
         return progress_bar()
 
-    def run_import(
-        self,
-        spec: ImportSpec,
-        *,
-        packages: Sequence[str] = (),
-        on_progress: Callable[[int, int], None] | None = None,
-        on_batch: Callable[[RunRange], None] = lambda _ranges: None,
-    ) -> ImportSummary:
-        """Write new data of a source to a topic, exactly once (`riverrun.transfers.imports.run_import`).
+    if TYPE_CHECKING:
+        # Methods of Riverrun's own add-ons, for editors and type checkers.
+        archive = archives.archive
+        declared_import = transfers.declared_import
+        export = transfers.export
+        run_export = transfers.run_export
+        run_import = transfers.run_import
+    # Only at run time: with a `__getattr__`, type checkers would accept any name.
+    else:
 
-        Args:
-            spec: Source, topic and form of the records.
-            packages: Maven coordinates of libraries that the format needs.
-            on_progress: Called repeatedly with the records written and all rows of the batch.
-            on_batch: Called after each finished batch with the offsets of its records.
-
-        Returns:
-            The numbers of rows, records and batches.
-
-        Raises:
-            ConfigError: If the file or the format does not exist, or the schema does not fit.
-            StreamsError: As in `run_import`.
-        """
-        from riverrun.transfers.imports import run_import
-        from riverrun.transfers.specs import check_import, source_here
-
-        sessions = self.spark_sessions
-        check_import(spec, sessions.settings, sessions.master, packages)
-        here = source_here(spec, sessions.settings, sessions.master)
-        with followed(on_progress):
-            spark = partial(sessions.session, packages)
-            return run_import(spec, self._cluster.admin, spark, here=here, on_batch=on_batch)
-
-    def run_export(
-        self,
-        spec: ExportSpec,
-        *,
-        packages: Sequence[str] = (),
-        on_progress: Callable[[int, int], None] | None = None,
-        on_batch: Callable[[RunRange], None] = lambda _ranges: None,
-    ) -> ExportSummary:
-        """Write new records of a topic to a target, each once (`riverrun.transfers.exports.run_export`).
-
-        Args:
-            spec: Topic, target and form of the rows.
-            packages: Maven coordinates of libraries that the format needs.
-            on_progress: Called repeatedly with the records written and all records of the batch.
-            on_batch: Called after each finished batch with the offsets that it has exported.
-
-        Returns:
-            The last batch, and the numbers of records and rows.
-
-        Raises:
-            ConfigError: If the format does not exist, or the schema is invalid.
-            StreamsError: As in `run_export`.
-        """
-        from riverrun.transfers.exports import run_export
-        from riverrun.transfers.specs import check_format, check_schema
-
-        check_format(spec.format, self.spark_sessions.settings, packages)
-        check_schema(spec.schema)
-        with followed(on_progress):
-            spark = partial(self.spark_sessions.session, packages)
-            return run_export(spec, self._cluster.admin, spark, on_batch=on_batch)
-
-    def export(self, name: str) -> FollowedExport:
-        """Return an export that the file declares in `[exports.NAME]`, to follow it without Spark.
-
-        Args:
-            name: Name of the export, as in `[exports.NAME]`.
-
-        Raises:
-            ConfigError: If there is no such export, or its declaration has an error.
-        """
-        from riverrun.project.following import FollowedExport
-
-        self._config.export(name)
-        return FollowedExport(self._cluster, self._config, name)
-
-    def declared_import(self, name: str) -> FollowedImport:
-        """Return an import that the file declares in `[imports.NAME]`, to poll its source without Spark.
-
-        Args:
-            name: Name of the import, as in `[imports.NAME]`.
-
-        Raises:
-            ConfigError: If there is no such import, or its declaration has an error.
-        """
-        from riverrun.project.polled_imports import FollowedImport
-
-        self._config.declared_import(name)
-        return FollowedImport(self._cluster, self._config, name)
-
-    def archive(self, name: str) -> DeclaredArchive:
-        """Return an archive that the file declares in `[archives.NAME]`.
-
-        Args:
-            name: Name of the archive, as in `[archives.NAME]`.
-
-        Raises:
-            ConfigError: If there is no such archive, or its declaration has an error.
-        """
-        from riverrun.project.archives import DeclaredArchive
-
-        return DeclaredArchive(self._cluster, self._config.archive(name))
+        def __getattr__(self, name: str) -> Any:
+            """Return a method that an add-on has for projects."""
+            function = None if name.startswith("_") else part("methods", name)
+            if function is None:
+                message = f"{type(self).__name__!r} object has no attribute {name!r}"
+                raise AttributeError(message, name=name, obj=self)
+            return MethodType(load_attribute(function), self)
 
 
 def _callable(built: Built) -> Callable[[StreamsBuilder], Topology] | str:

@@ -74,8 +74,8 @@ class AppState:
             ConfigError: If the format does not exist.
             StreamsError: As in `frame`.
         """
+        from riverrun.spark.formats import check_format, writer_options
         from riverrun.spark.stores import export_store, write_store
-        from riverrun.transfers.specs import check_format, writer_options
 
         sessions = self._chosen.cluster.sessions
         check_format(format, sessions.settings, packages)

@@ -13,7 +13,7 @@ from riverrun.records import RAW_TIMESTAMP, OffsetRange, TopicPartition
 from riverrun.serde.api import shown_reader
 from riverrun.serde.serdes import BYTES
 from riverrun.testing.driver import TopologyTestDriver
-from riverrun.transfers.topic_records import ReadRecord
+from riverrun.topics.records import ReadRecord
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

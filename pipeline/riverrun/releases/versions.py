@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.archive.one_log import with_archive
 from riverrun.config import OutputKind
 from riverrun.errors import ConfigError, RangeError, ReleaseError, VersionConflictError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.continuing import require_new
 from riverrun.hosting.control_topic import ReleaseRegistry, release_of
+from riverrun.hosting.earlier_records import with_archive
 from riverrun.hosting.inputs import reset_offsets
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.local_state import locked

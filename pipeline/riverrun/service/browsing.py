@@ -21,10 +21,10 @@ from riverrun.errors import ConfigError, RangeError, StreamsError, TopicError
 from riverrun.kafka.admin import Admin
 from riverrun.service.admission import refused
 from riverrun.service.answering import as_json
-from riverrun.transfers.letters import DeadLetters, LetterFilter, decoded_record, letter_object
-from riverrun.transfers.topic_pages import NEWEST, PageLimits, TopicPager
-from riverrun.transfers.topic_records import TopicReader
-from riverrun.transfers.topic_serdes import serdes_of
+from riverrun.topics.letters import DeadLetters, LetterFilter, decoded_record, letter_object
+from riverrun.topics.pages import NEWEST, PageLimits, TopicPager
+from riverrun.topics.records import TopicReader
+from riverrun.topics.serdes import serdes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.application import Application
     from riverrun.service.reading import Host
-    from riverrun.transfers.letters import DeadLetter
+    from riverrun.topics.letters import DeadLetter
 
 MOST_RECORDS = 1000
 _AT_ONCE = 2

@@ -81,8 +81,8 @@ class _Follower:
 
     def follow(self, asked: PushQuery, line: Connection) -> Mistake | None:
         """Send columns and rows as they come. Returns None at the end, or what is wrong."""
+        from riverrun.service.selecting import Selecting  # noqa: PLC0415 - most processes answer no push query
         from riverrun.sql.statements import SqlError  # noqa: PLC0415 - its parser is an extra
-        from riverrun.transfers.selecting import Selecting  # noqa: PLC0415 - most processes answer no push query
 
         left = asked.most_bytes
         try:

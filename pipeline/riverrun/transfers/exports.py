@@ -24,11 +24,12 @@ from riverrun.kafka.tombstones import whole_now, why_incomplete
 from riverrun.records import OffsetRange, TopicPartition, Whole
 from riverrun.spark.databases import has_jvm, refusal
 from riverrun.spark.failures import complaint, on_executor, spark_failures
+from riverrun.spark.formats import has_files, writer_options
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import lazily
 from riverrun.spark.tasks.work import admin_here
 from riverrun.transfers.jdbc import TOMBSTONE, JdbcTarget, WrittenRows
-from riverrun.transfers.specs import ExportBatch, ExportSpec, escaped, has_files, listing, writer_options
+from riverrun.transfers.specs import ExportBatch, ExportSpec, escaped, listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

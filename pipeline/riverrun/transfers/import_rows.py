@@ -21,9 +21,9 @@ from riverrun.partitioning import partition_for
 from riverrun.records import EPOCH, moment
 from riverrun.spark.failures import on_executor
 from riverrun.spark.ranges import time_ms
+from riverrun.topics.serdes import from_text
 from riverrun.transfers.text_files import field_text
 from riverrun.transfers.text_frames import BAD, FILE, KEY, LINE, OBJECT, OWN, TIME, TIME_KIND, VALUE, name_of
-from riverrun.transfers.topic_serdes import from_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -13,8 +13,9 @@ from riverrun.kafka.consumer import Polled
 from riverrun.processor.handlers import ERRORS_EXCEPTION, ERRORS_MESSAGE
 from riverrun.spark.databases import with_driver
 from riverrun.spark.failures import complaint, spark_failures
+from riverrun.spark.formats import has_files
 from riverrun.transfers.import_rows import as_text
-from riverrun.transfers.specs import escaped, has_files, listing
+from riverrun.transfers.specs import escaped, listing
 from riverrun.transfers.text_frames import OBJECT, OWN, is_text, text_frame
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from riverrun.decoders import (
     Word,  # noqa: TC001 - msgspec reads the annotations
 )
 from riverrun.errors import ConfigError
+from riverrun.spark.formats import check_format, has_files
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import DEFAULT_MASTER
 
@@ -22,34 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from riverrun.records import OffsetRange, TopicPartition
-
-# By default, Spark trims texts and leaves nulls out; an import could not read back what was exported.
-_WRITTEN = {
-    "csv": {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"},
-    "json": {"ignoreNullFields": "false"},
-}
-"""Options with which Spark writes everything that it is given."""
-_FORMATS = frozenset({"avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"})
-
-
-def has_files(name: str) -> bool:
-    """Return whether a format's sources and targets are plain files.
-
-    >>> has_files("Parquet"), has_files("jdbc")
-    (True, False)
-    """
-    return name.lower() in _FORMATS
-
-
-def writer_options(name: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a format's writer, so that an import reads back what is written. Given options take precedence.
-
-    >>> writer_options("CSV", {"ESCAPE": "x"})
-    {'ignoreLeadingWhiteSpace': 'false', 'ignoreTrailingWhiteSpace': 'false', 'ESCAPE': 'x'}
-    """
-    known = {option.lower() for option in given}
-    own = _WRITTEN.get(name.lower(), {})
-    return {option: value for option, value in own.items() if option.lower() not in known} | dict(given)
 
 
 def escaped(path: str) -> str:
@@ -241,7 +214,6 @@ class Batch:
     after: str | None = None
 
 
-_BUILT_IN = ("avro", "binaryfile", "csv", "json", "jdbc", "orc", "parquet", "text", "xml")
 _TYPES = frozenset(
     """
     array bigint binary boolean byte char character date dec decimal double float int integer interval long map numeric
@@ -250,8 +222,6 @@ _TYPES = frozenset(
 )
 _COLUMN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+)\s*:?\s+(\w+)[^`]*|\s*(`(?:[^`]|``)+`|\w+):(\w+)[^`]*")
 _PATTERN = re.compile(r"[*?\[\]{}\\]")
-_JARS = ("spark.jars", "spark.driver.extraClassPath", "spark.remote")
-"""Settings that may add formats."""
 
 
 def check_import(spec: ImportSpec, settings: Mapping[str, str], master: str | None, packages: Collection[str]) -> None:
@@ -273,17 +243,6 @@ def source_here(spec: ImportSpec, settings: Mapping[str, str], master: str | Non
     where = master or settings.get("spark.remote") or settings.get("spark.master") or DEFAULT_MASTER
     is_here = where.startswith("local") and not any(key.endswith("fs.defaultFS") for key in settings)
     return _local(spec.source) if is_here and has_files(spec.format) else None
-
-
-def check_format(name: str, settings: Mapping[str, str], packages: Collection[str]) -> None:
-    """Refuse a misspelt format, unless a library may provide it."""
-    is_known = name.lower() in _BUILT_IN or packages or any(key.startswith(_JARS) for key in settings)
-    near = difflib.get_close_matches(name.lower(), _BUILT_IN, 1)
-    if near and not is_known:
-        message = f"There is no format {name!r}"
-        raise ConfigError(
-            message, hint=f"Did you mean {near[0]!r}? Other formats need a library: --package group:name:version."
-        )
 
 
 def check_schema(schema: str | None) -> None:

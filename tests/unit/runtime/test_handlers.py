@@ -57,7 +57,7 @@ from riverrun.runtime.task import Task
 from riverrun.state.memory import MemoryBackend
 from riverrun.testing import TopologyTestDriver
 from riverrun.testing.driver import MemoryTopics, MockClock
-from riverrun.transfers.letters import letter_of
+from riverrun.topics.letters import letter_of
 from tests import handlers
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from riverrun.config.address import ServerAddress
 from riverrun.errors import ConfigError
 from riverrun.hosting.process import SystemClock
 from riverrun.records import TopicPartition
-from riverrun.service.metrics import FollowerMetrics, serving
+from riverrun.service.follower_metrics import FollowerMetrics, serving
 from riverrun.transfers.follower import FollowReport
 from tests.brokers import free_port
 

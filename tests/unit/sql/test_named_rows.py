@@ -28,8 +28,8 @@ from riverrun.sql.formats import key_serde, value_serde
 from riverrun.sql.planning.planner import build_sql
 from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
+from riverrun.topics.serdes import from_text, jsonable, readable
 from riverrun.topology.nodes import SinkNode, SourceNode
-from riverrun.transfers.topic_serdes import from_text, jsonable, readable
 from riverrun.windows import Window, Windowed
 from tests.presence import present
 from tests.unit.schemas import flights

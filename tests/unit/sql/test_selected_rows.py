@@ -9,10 +9,10 @@ import pytest
 
 from riverrun import StreamsBuilder
 from riverrun.records import TopicPartition
+from riverrun.service.selecting import Selecting
 from riverrun.sql.commands import Select, Statements, parse_commands
 from riverrun.sql.planning.planner import StatementPlan
-from riverrun.transfers.selecting import Selecting
-from riverrun.transfers.topic_records import ReadRecord
+from riverrun.topics.records import ReadRecord
 
 STATEMENTS = """
 CREATE STREAM s (k STRING KEY, v STRING) WITH (KAFKA_TOPIC = 's', VALUE_FORMAT = '{form}');

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from riverrun.archive.one_log import with_archive
 from riverrun.errors import TopologyError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.earlier_records import with_archive
 from riverrun.hosting.standby_tasks import global_partitions
 from riverrun.hosting.topic_ids import found_ids, require_same
 from riverrun.kafka.admin import Admin

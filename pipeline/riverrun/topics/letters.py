@@ -30,7 +30,7 @@ from riverrun.processor.handlers import (
 from riverrun.records import OffsetRange, TopicPartition, counted, whole_number
 from riverrun.runtime.layout import is_internal_topic
 from riverrun.serde.api import shown_reader
-from riverrun.transfers.topic_serdes import jsonable, readable, serdes_of
+from riverrun.topics.serdes import jsonable, readable, serdes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

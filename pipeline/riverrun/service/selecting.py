@@ -19,8 +19,8 @@ from riverrun.sql.answers import deleted_rows, inserted_row
 from riverrun.sql.commands import DeleteRows
 from riverrun.sql.planning.planner import StatementPlan
 from riverrun.testing import TopologyTestDriver
-from riverrun.transfers.topic_records import ReadRecord, TopicReader
-from riverrun.transfers.topic_serdes import jsonable, time_text
+from riverrun.topics.records import ReadRecord, TopicReader
+from riverrun.topics.serdes import jsonable, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

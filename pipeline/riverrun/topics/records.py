@@ -17,7 +17,7 @@ from riverrun.records import Headers, OffsetRange, OffsetVector, TopicPartition,
 from riverrun.serde.api import shown_reader
 from riverrun.serde.serdes import BYTES, JSON, STRING, UUID
 from riverrun.spark.ranges import time_ms
-from riverrun.transfers.topic_serdes import from_text, jsonable
+from riverrun.topics.serdes import from_text, jsonable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, OffsetRange, OffsetVector
 from riverrun.serde.api import shown_reader
-from riverrun.transfers.topic_serdes import jsonable, readable
+from riverrun.topics.serdes import jsonable, readable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from riverrun.records import RawFields, TopicPartition
     from riverrun.serde.api import Serde
-    from riverrun.transfers.topic_records import TopicReader
+    from riverrun.topics.records import TopicReader
 
 NEWEST = "newest"
 """Start of a page with the newest records."""

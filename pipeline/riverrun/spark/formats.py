@@ -1,0 +1,52 @@
+"""The formats that Spark reads and writes: their names, and the options with which nothing is lost."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from riverrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+# By default, Spark trims texts and leaves nulls out; an import could not read back what was exported.
+_WRITTEN = {
+    "csv": {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"},
+    "json": {"ignoreNullFields": "false"},
+}
+"""Options with which Spark writes everything that it is given."""
+_BUILT_IN = ("avro", "binaryfile", "csv", "json", "jdbc", "orc", "parquet", "text", "xml")
+_JARS = ("spark.jars", "spark.driver.extraClassPath", "spark.remote")
+"""Settings that may add formats."""
+
+
+def has_files(name: str) -> bool:
+    """Return whether a format's sources and targets are plain files.
+
+    >>> has_files("Parquet"), has_files("jdbc")
+    (True, False)
+    """
+    return name.lower() in _BUILT_IN and name.lower() != "jdbc"
+
+
+def writer_options(name: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a format's writer, so that an import reads back what is written. Given options take precedence.
+
+    >>> writer_options("CSV", {"ESCAPE": "x"})
+    {'ignoreLeadingWhiteSpace': 'false', 'ignoreTrailingWhiteSpace': 'false', 'ESCAPE': 'x'}
+    """
+    known = {option.lower() for option in given}
+    own = _WRITTEN.get(name.lower(), {})
+    return {option: value for option, value in own.items() if option.lower() not in known} | dict(given)
+
+
+def check_format(name: str, settings: Mapping[str, str], packages: Collection[str]) -> None:
+    """Refuse a misspelt format, unless a library may provide it."""
+    is_known = name.lower() in _BUILT_IN or packages or any(key.startswith(_JARS) for key in settings)
+    near = difflib.get_close_matches(name.lower(), _BUILT_IN, 1)
+    if near and not is_known:
+        message = f"There is no format {name!r}"
+        raise ConfigError(
+            message, hint=f"Did you mean {near[0]!r}? Other formats need a library: --package group:name:version."
+        )

@@ -189,7 +189,7 @@ def test_a_worker_that_ended_amid_its_work_is_continued_where_its_user_says(case
     assert tried.outputs() == tried.expected(4)
 
 
-def test_a_worker_that_was_killed_with_nothing_to_do_is_continued_by_the_command_named(case: Any) -> None:
+def test_a_worker_killed_with_nothing_to_do_is_continued_by_the_named_command(case: Any) -> None:
     tried: Case = case("repartitioned")
     tried.write("1", "2")
     tried.work("worker")

@@ -51,10 +51,15 @@ class EmptiedParts:
                 self._old, self._new = self._widened(self._old), self._widened(self._new)
             yield pair
 
-    def verdict(self) -> Verdict:
-        """Return a warning for each kind of parts of which some have lost all rows."""
-        intervals = emptied(self._topic, "interval", self._old, self._new, self._named)
-        return intervals + emptied_partitions(self._topic, self._old_partitions, self._new_partitions)
+    def verdict(self, *, is_whole: bool = True) -> Verdict:
+        """Return a warning for windows or days, and one for partitions, that have lost all their rows."""
+        # A repair covers few rows, which may well be the only ones of a day or of a partition.
+        found = Verdict({})
+        if is_whole or self._has_windows:
+            found += emptied(self._topic, "interval", self._old, self._new, self._named)
+        if is_whole:
+            found += emptied_partitions(self._topic, self._old_partitions, self._new_partitions)
+        return found
 
     def _start(self, key: bytes, row: TableRow) -> int:
         time_ms = start_of_window(key) if self._has_windows else row.timestamp

@@ -260,7 +260,8 @@ class Gate:
             parts = EmptiedParts(topic, old, new)
             pairs = parts.counted(filter(covers, differ.rows()))
             frame = self._frame(candidate, topic, table_rows(pairs, new, staging))
-            verdict = self._judged(topic, frame, expectations.table, "_", if_empty=if_empty) + parts.verdict()
+            verdict = self._judged(topic, frame, expectations.table, "_", if_empty=if_empty)
+            verdict += parts.verdict(is_whole=covers is everything)
             if not expectations.difference:
                 return verdict
             unreadable: list[None] = []

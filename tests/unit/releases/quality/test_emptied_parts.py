@@ -30,10 +30,12 @@ def sink(key: Serde[Any]) -> SinkNode:
     return SinkNode("out", (), "out", key, LONG)
 
 
-def verdict(pairs: Iterable[Pair], old: Serde[Any] = MINUTES, new: Serde[Any] = MINUTES) -> Verdict:
+def verdict(
+    pairs: Iterable[Pair], old: Serde[Any] = MINUTES, new: Serde[Any] = MINUTES, *, is_whole: bool = True
+) -> Verdict:
     parts = EmptiedParts("out", sink(old), sink(new))
     assert list(parts.counted(pairs)) == list(pairs)
-    return parts.verdict()
+    return parts.verdict(is_whole=is_whole)
 
 
 def row(name: str, window: int, *, old: bool = True, new: bool = True, partition: int = 0) -> Pair:
@@ -68,7 +70,14 @@ def test_one_partition_of_several_that_lost_its_rows_is_a_warning() -> None:
     assert verdict(pairs).outcomes == {
         PARTITIONS: "failed: 1 row lost in 1 partition: none in partition 1, the live version 1"
     }
+    assert verdict(pairs, is_whole=False) == Verdict({})
     assert emptied_partitions("out", {0: 5, 1: 5}, {0: 5}).warnings == (PARTITIONS,)
+
+
+def test_a_repair_warns_of_windows_only() -> None:
+    assert verdict([row("a", 0), row("a", 1, new=False)], is_whole=False).warnings == (INTERVALS,)
+    days = [Pair(0, b"a", TableRow(b"1", 0), TableRow(b"1", 0)), Pair(0, b"b", TableRow(b"1", DAY), None)]
+    assert verdict(days, STRING, STRING, is_whole=False) == Verdict({})
 
 
 def test_an_empty_candidate_has_no_lost_parts_and_new_parts_are_none() -> None:

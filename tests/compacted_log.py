@@ -30,10 +30,12 @@ class CompactedLog:
     Args:
         retention_ms: `delete.retention.ms`.
         now_ms: The broker's clock.
+        jumped_ms: By how much it was set forward while the clocks of hosts were right.
     """
 
     retention_ms: int
-    now_ms: int = 1_000_000
+    now_ms: int = 1_000_000_000
+    jumped_ms: int = 0
     records: list[Written] = field(default_factory=list)
     start: int = 0
     end: int = 0
@@ -73,6 +75,11 @@ class CompactedLog:
         self.now_ms += passed_ms
         self.clean()
 
+    def jump(self, ms: int) -> None:
+        """Set the broker's clock forward, or back."""
+        self.now_ms += ms
+        self.jumped_ms += ms
+
     def trim(self) -> None:
         """Delete all but the last record, as brokers do because of their age, or as somebody asks them to."""
         self.records = self.records[-1:]
@@ -93,7 +100,10 @@ class Brokers:
     def __init__(self, log: CompactedLog) -> None:
         self.log = log
         self.settings: dict[str, str] = {"cleanup.policy": "compact"}
-        self.clock: Any = SimpleNamespace(**dict.fromkeys(["now_ms", "noted_ms", "reckoned_ms"], lambda: log.now_ms))
+        self.clock: Any = SimpleNamespace(
+            **dict.fromkeys(["now_ms", "noted_ms", "reckoned_ms"], lambda: log.now_ms),
+            apart_ms=lambda: abs(log.jumped_ms),
+        )
 
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, self.log.start)

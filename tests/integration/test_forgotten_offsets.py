@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,10 +14,13 @@ from kafka.admin import KafkaAdminClient
 from riverrun import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
 from riverrun.errors import ForgottenOffsetsError, ProcessingError, RangeError, TopicError
 from riverrun.hosting.continuing import expiry_warning, resume
+from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.inputs import input_lags
+from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.skipping import carry_out, plan_skip
-from riverrun.records import TopicPartition
+from riverrun.records import OffsetVector, TopicPartition
 from riverrun.runtime.layout import kept_offsets_name
+from riverrun.runtime.times import OffsetMetadata
 from riverrun.serde.serdes import LONG
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import EARLIEST, resolve
@@ -181,6 +186,29 @@ def test_a_worker_that_ended_amid_its_work_is_continued_where_its_user_says(case
     with pytest.raises(RangeError, match="stands at"):
         resume(connected, {TopicPartition(f"{tried.name}.in", 0): 2})
     tried.work("run")
+    assert tried.outputs() == tried.expected(4)
+
+
+def test_a_worker_killed_with_nothing_to_do_is_continued_by_the_named_command(case: Any) -> None:
+    tried: Case = case("repartitioned")
+    tried.write("1", "2")
+    tried.work("worker")
+    connected = tried.connected()
+    kept = KeptOffsets(connected.admin, connected.id)
+    # As a worker leaves it that takes the tasks over, and is killed before there is a new record.
+    taken = {
+        str(tp): json.dumps([at.offset, replace(OffsetMetadata.decode(at.metadata), owner="gone").encode()]).encode()
+        for tp, at in kept.read().items()
+    }
+    ControlTopic(connected.admin, kept_offsets_name(connected.id)).put(taken)
+    tried.forget(connected.inputs)
+    with pytest.raises(ForgottenOffsetsError, match="nothing was written since") as refused:
+        tried.work("run", state="another host")
+    command = re.search(r"--from (\S+)", refused.value.hint or "")
+    assert command is not None
+    resume(tried.connected(), OffsetVector.parse(command[1]).offsets)
+    tried.write("3", "4")
+    tried.work("run", state="another host")
     assert tried.outputs() == tried.expected(4)
 
 

@@ -137,3 +137,13 @@ def test_a_clock_that_may_not_write_asks_for_nothing(times: Times, caplog: pytes
     silent = BrokersClock(times, lambda: times.monotonic, lambda: times.wall, writes=False)  # type: ignore[arg-type]
     assert silent.now_ms() == silent.noted_ms() == silent.reckoned_ms() == int(times.wall * 1000)
     assert not caplog.text
+
+
+def test_a_clock_of_brokers_that_was_set_is_compared_with_that_of_the_host(times: Times, clock: BrokersClock) -> None:
+    assert clock.apart_ms() == 0
+    clock.now_ms()
+    assert clock.apart_ms() == 0
+    times.go_on(61)
+    times.brokers -= 3_600
+    clock.now_ms()
+    assert clock.apart_ms() == 3_600_000

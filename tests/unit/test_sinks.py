@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import io
 import json
 import os
@@ -28,6 +29,7 @@ from pyiceberg.table import Table, Transaction
 
 from riverrun.config.exports import catalog_of
 from riverrun.errors import ConfigError, EngineError, RangeError, TaskMigratedError
+from riverrun.foreign_files import sealed, unsealed
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, SinkBatch
 from riverrun.records import TopicPartition
 from riverrun.testing.sinks import SINK_CHECKS, SinkUnderTest, sink_table
@@ -381,29 +383,75 @@ def test_a_damaged_end_of_a_chain_is_named_at_once(form: str, damaged: bytes, tm
         FileSink(sink_table(), str(tmp_path), form).begin([TP])
 
 
-@pytest.mark.parametrize("earlier", [False, True])
-def test_each_byte_of_a_chain_that_is_changed_is_refused_or_tells_the_same_offset(*, earlier: bool) -> None:
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_each_byte_of_a_chain_that_is_changed_is_refused_or_tells_the_same_offset(form: str) -> None:
     target = f"memory://{uuid.uuid4().hex}"
     files, root = fsspec.url_to_fs(target)
-    sink = FileSink(sink_table(), target, "parquet")
+    sink = FileSink(sink_table(), target, form)
     written(sink, batch(sink_table().schema, *({"n": n} for n in range(9))))
     (place,) = files.glob(f"{root}/sink-checks-*")
-    data = files.cat_file(place)
-    if earlier:
-        file = io.BytesIO()
-        schema = sink_table().schema.with_metadata({"riverrun.next": "9"})
-        parquet.write_table(parquet.read_table(io.BytesIO(data)).cast(schema), file)
-        files.pipe_file(place, file.getvalue())
-        assert sink.begin([TP]) == {TP: 9}
-        return
     for path in (place, f"{root}/{MANIFEST}"):
         data = files.cat_file(path)
         for number, byte in enumerate(data):
             files.pipe_file(path, data[:number] + bytes([byte ^ (1 << number % 7)]) + data[number + 1 :])
             with suppress(ConfigError):
                 assert sink.begin([TP]) == {TP: 9}
+        for length in range(len(data)):
+            files.pipe_file(path, data[:length])
+            with suppress(ConfigError):
+                assert sink.begin([TP]) == {TP: 9}
         files.pipe_file(path, data)
     assert sink.begin([TP]) == {TP: 9}
+
+
+def test_parquet_files_of_earlier_versions_are_continued() -> None:
+    target = f"memory://{uuid.uuid4().hex}"
+    files, root = fsspec.url_to_fs(target)
+    sink = FileSink(sink_table(), target, "parquet")
+    written(sink, batch(sink_table().schema, *({"n": n} for n in range(9))))
+    (place,) = files.glob(f"{root}/sink-checks-*")
+    file = io.BytesIO()
+    schema = sink_table().schema.with_metadata({"riverrun.next": "9"})
+    parquet.write_table(parquet.read_table(io.BytesIO(files.cat_file(place))).cast(schema), file)
+    files.pipe_file(place, file.getvalue())
+    assert sink.begin([TP]) == {TP: 9}
+
+
+def earlier_directory(tmp_path: Path) -> FileSink:
+    """Return the sink of a directory with lines whose digests an earlier version has not noted."""
+    sink = FileSink(sink_table(), str(tmp_path), "json")
+    written(sink, batch(sink_table().schema, {"n": 1}, {"n": 2}, start=7))
+    manifest = json.loads(unsealed((tmp_path / MANIFEST).read_bytes()))
+    assert manifest.pop("sums")
+    (tmp_path / MANIFEST).write_bytes(sealed(json.dumps(manifest).encode()))
+    for path in tmp_path.glob("_sink-checks-*"):
+        path.unlink()
+    return sink
+
+
+def test_lines_of_another_chain_are_refused_from_the_first_digest_on(tmp_path: Path) -> None:
+    sink = earlier_directory(tmp_path)
+    assert sink.begin([TP]) == {TP: 9}
+    sink.write(batch(sink_table().schema, {"n": 3}, start=9))
+    sink.commit({TP: 10})
+    assert sink.begin([TP]) == {TP: 10}
+    last = max(tmp_path.glob("sink-checks-*"))
+    last.write_bytes(b'{"n":3,"_partition":0,"_offset":99}\n')
+    with pytest.raises(ConfigError, match="it has another digest than was noted"):
+        sink.begin([TP])
+
+
+def test_the_last_lines_of_a_chain_that_are_deleted_are_written_again(tmp_path: Path) -> None:
+    sink = FileSink(sink_table(), str(tmp_path), "json")
+    for start in range(5):
+        written(sink, batch(sink_table().schema, {"n": 1}, start=start))
+        assert sink.begin([TP]) == {TP: start + 1}
+    assert len(list(tmp_path.glob("_sink-checks-*"))) == 2
+    max(tmp_path.glob("sink-checks-*")).unlink()
+    assert sink.begin([TP]) == {TP: 4}
+    sink.write(batch(sink_table().schema, {"n": 2}, start=4))
+    sink.commit({TP: 5})
+    assert sink.begin([TP]) == {TP: 5}
 
 
 @pytest.mark.parametrize(
@@ -416,8 +464,7 @@ def test_each_byte_of_a_chain_that_is_changed_is_refused_or_tells_the_same_offse
     ],
 )
 def test_a_last_line_that_cannot_follow_the_one_before_is_refused(line: bytes, tmp_path: Path) -> None:
-    sink = FileSink(sink_table(), str(tmp_path), "json")
-    written(sink, batch(sink_table().schema, {"n": 1}, {"n": 2}, start=7))
+    sink = earlier_directory(tmp_path)
     (path,) = tmp_path.glob("sink-checks-*")
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0] + line)
     with pytest.raises(ConfigError, match="does not state its last offset"):
@@ -451,11 +498,13 @@ def test_the_offset_is_found_behind_a_line_of_any_length(tmp_path: Path) -> None
 
 
 def test_what_a_killed_owner_has_not_completed_is_removed(tmp_path: Path) -> None:
-    leftover, target = ".sink-checks-0-00000000000000000000.json.0a1b2c3d.tmp", tmp_path / "target"
+    name, target = "sink-checks-0-00000000000000000000.json", tmp_path / "target"
     target.mkdir()
-    (target / leftover).write_bytes(b'{"_off')
+    for leftover in (f".{name}.0a1b2c3d.tmp", f"._{name}.{'a' * 64}.0a1b2c3d.tmp"):
+        (target / leftover).write_bytes(b'{"_off')
     written(FileSink(sink_table(), str(target), "json"), batch(sink_table().schema, {"n": 1}))
-    assert sorted(path.name for path in target.iterdir()) == [MANIFEST, "sink-checks-0-00000000000000000000.json"]
+    digest = hashlib.sha256((target / name).read_bytes()).hexdigest()
+    assert sorted(path.name for path in target.iterdir()) == [MANIFEST, f"_{name}.{digest}", name]
 
 
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
@@ -466,7 +515,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     sink.write(large)
     with full_disk(), pytest.raises(EngineError, match=r"Cannot create sink-checks-0-0+\.json in .*File too large"):
         sink.commit({TP: 1})
-    assert [path.name for path in (tmp_path / "target").iterdir()] == [MANIFEST]
+    assert [path.name for path in (tmp_path / "target").glob("[!_]*")] == []
     written(sink, large)
     assert sink.begin([TP]) == {TP: 1}
 

@@ -49,17 +49,26 @@ def _forgotten(
     admin: Admin, config: AppConfig, version: str, known: Mapping[TopicPartition, CommittedOffset]
 ) -> ForgottenOffsetsError:
     # Records of repartition topics are deleted once they are processed, so their logs may begin after the copy.
-    first = admin.beginning_offsets(known)
-    places = OffsetVector({tp: max(commit.offset, first[tp]) for tp, commit in known.items()})
+    first, ends = admin.beginning_offsets(known), admin.end_offsets(known)
+    least = {tp: max(commit.offset, first[tp]) for tp, commit in known.items()}
+    unknown = sorted(tp for tp, offset in least.items() if offset < ends[tp])
     message = (
         f"Brokers have deleted committed offsets of {config.application_id(version)}, which has run before. The worker that"
-        " took its tasks over ended without releasing them, so its progress is unknown: at least to"
-        f" {places}"
+        " took its tasks over ended without releasing them"
     )
+    command = f"riverrun resume {config.name} --version {version} --from"
+    if not unknown:
+        message += f", but nothing was written since, so it is at {OffsetVector(least)}"
+        return ForgottenOffsetsError(
+            message, hint=f"Continue there, with the state as it is: {command} {OffsetVector(least)}"
+        )
+    message += ", so its progress is unknown: at least to"
+    message += f" {OffsetVector(least)}, and at most to {OffsetVector({tp: ends[tp] for tp in unknown})}"
+    # Not the lowest offsets: records that it has processed would count twice.
+    places = ",".join(f"{tp}@{'OFFSET' if tp in unknown else least[tp]}" for tp in sorted(least))
     hint = (
-        "Find out from its outputs which records it processed last. To continue with the state as it is, replace the offsets in"
-        f" this command by those of the next records: riverrun resume {config.name} --version {version} --from {places}."
-        " A new version (riverrun release) computes everything again."
+        "Find out from its outputs which records it processed last. To continue with the state as it is, write the offsets of"
+        f" the next records in place of OFFSET: {command} {places}. A new version (riverrun release) computes everything again."
     )
     return ForgottenOffsetsError(message, hint=hint)
 

@@ -106,6 +106,13 @@ class BrokersClock:
         told_ms, at, _wall = self._asked
         return told_ms + int((self._monotonic() - at) * 1000)
 
+    def apart_ms(self) -> int:
+        """Return by how much the brokers' clock and this host's differed at the last answer; 0 if there was none."""
+        if self._asked is None:
+            return 0
+        told_ms, _at, wall = self._asked
+        return abs(told_ms - int(wall * 1000))
+
     def _ask(self, within_s: float) -> int:
         if not self._uses_host:
             told: list[int] = []

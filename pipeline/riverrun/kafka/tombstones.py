@@ -111,7 +111,12 @@ def why_incomplete(
 
     `positions` are those at which it continues, in the partitions of which it has rows.
     """
-    if not positions or is_recent(whole, now):
+    if not positions or now.kept_ms == FOREVER_MS:
+        return None
+    # A clock that was set back while a copy was away makes it look younger. The host's clock is another witness.
+    apart_ms = admin.clock.apart_ms()
+    is_doubtful = apart_ms > max(_SHORTEST_MS, (1 - _SHARE) * now.kept_ms)
+    if is_recent(whole, now) and not is_doubtful:
         return None
     written = admin.written_offsets(positions)
     # The last offset of a log is never cleaned. It is often the marker of the transaction that wrote the record before.
@@ -119,6 +124,8 @@ def why_incomplete(
     if not behind:
         return None
     since = "since an unknown time" if whole is None else f"since {_shown(whole.time_ms)}"
+    if is_doubtful:
+        since += f" (the clocks of the brokers and of this host differ by {apart_ms // 1000} s)"
     return (
         f"nothing is known of {', '.join(map(str, behind))} {since}, and brokers keep deletions for {now.kept_ms} ms"
         " (delete.retention.ms): deletions may be missing"

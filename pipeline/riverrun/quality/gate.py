@@ -134,7 +134,7 @@ ROWS_IN_MEMORY = 300_000
 # This logger reports temporary directories; the library sets its level when it is imported.
 _TALKATIVE = "great_expectations.data_context.types.base"
 _INDEX = "unexpected_index_column_names"
-# From this probability on, it may be an accident that all rows lack a value.
+# From this probability on, it may be an accident that all rows lack a value, or are missing.
 _ACCIDENT = 0.001
 # On these kinds and the two below, Spark agrees with pandas.
 _OF_ROWS = frozenset(
@@ -243,6 +243,15 @@ def judge(
     return Verdict(found.outcomes, critical, warnings, pages, {name: statistics})
 
 
+def is_accident(share: float, rows: int) -> bool:
+    """Return whether it may be an accident that something is true of all of so many rows, if it is of this share of others.
+
+    >>> is_accident(0.5, 9), is_accident(0.5, 10), is_accident(0, 1)
+    (True, False, False)
+    """
+    return share**rows >= _ACCIDENT
+
+
 # Attributes that an expectation may have: whether it judges frames without rows, and a method that takes statistics.
 JUDGES_NO_ROWS, OF_THIS_FRAME = "judges_no_rows", "of_this_frame"
 
@@ -296,8 +305,7 @@ class _Findings:
             return
         for column in sorted(judged & before.columns.keys() & statistics.columns.keys()):
             now, then = statistics.columns[column], before.columns[column]
-            # The probability that all rows lack a value, if each does so as often as in the last frame.
-            if now.nulls == statistics.rows and (then.nulls / before.rows) ** statistics.rows < _ACCIDENT:
+            if now.nulls == statistics.rows and not is_accident(then.nulls / before.rows, statistics.rows):
                 lacked = f"in the last check, {then.nulls:,} of {before.rows:,} had none"
                 told = f"none of {counted(statistics.rows, 'row')} has one; {lacked}"
                 self.add(f"column {column} has values", WARNING, told)

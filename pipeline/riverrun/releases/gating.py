@@ -21,6 +21,7 @@ from riverrun.quality.gate import CRITICAL, INFO, WARNING, GateReport, Verdict, 
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition, counted
 from riverrun.releases.differ import Differ, everything
 from riverrun.releases.difference import Side
+from riverrun.releases.emptied import EmptiedParts, emptied_partitions
 from riverrun.releases.rows import KEY_COLUMNS, difference_rows, log_rows, table_rows, whole_key
 from riverrun.releases.topology import build_topology, outputs
 from riverrun.spark.runs import DONE, RunLog
@@ -185,6 +186,8 @@ class Gate:
         point: Point,
         scope: Scope | None = None,
         check: str = "",
+        *,
+        has_all_logs: bool = False,
         earlier: Mapping[str, Sequence[Statistics]] | None = None,
     ) -> Verdict:
         """Judge a candidate's outputs, and their difference from the public ones, at a point.
@@ -195,6 +198,7 @@ class Gate:
             point: From `point`, or from a barrier of running versions.
             scope: The only rows of tables to judge; defaults to all outputs, stores and runs.
             check: Identifies the check in Data Docs.
+            has_all_logs: Whether the candidate has processed all that the live version has written logs of.
             earlier: Statistics of earlier checks of all that is published, by subject, latest first.
         """
         kinds = outputs(candidate.application)
@@ -212,7 +216,7 @@ class Gate:
                 if sink is None or (scope is not None and not scope.is_about(topic, kinds)):
                     continue
                 if topic in logs:
-                    verdict += self._of_log(candidate, sink, topic, expectations, point)
+                    verdict += self._of_log(candidate, sink, topic, expectations, point, is_whole=has_all_logs)
                 else:
                     old = live.topology.sink_of(topic) or sink
                     covers = everything if scope is None else scope.covers(sink, topic)
@@ -253,8 +257,11 @@ class Gate:
         staging = staging_name(candidate.id, topic)
         with Differ.of(candidate, topic) as differ:
             differ.advance(point.of(topic), point.of(staging))
-            frame = self._frame(candidate, topic, table_rows(filter(covers, differ.rows()), new, staging))
+            parts = EmptiedParts(topic, old, new)
+            pairs = parts.counted(filter(covers, differ.rows()))
+            frame = self._frame(candidate, topic, table_rows(pairs, new, staging))
             verdict = self._judged(topic, frame, expectations.table, "_", if_empty=if_empty)
+            verdict += parts.verdict(is_whole=covers is everything)
             if not expectations.difference:
                 return verdict
             unreadable: list[None] = []
@@ -286,14 +293,26 @@ class Gate:
         return Verdict(found)
 
     def _of_log(
-        self, candidate: ConnectedApplication, sink: SinkNode, topic: str, expectations: Expectations, point: Point
+        self,
+        candidate: ConnectedApplication,
+        sink: SinkNode,
+        topic: str,
+        expectations: Expectations,
+        point: Point,
+        *,
+        is_whole: bool,
     ) -> Verdict:
         ends = point.of(staging_name(candidate.id, topic))
         first = candidate.admin.beginning_offsets(ends)
         ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in ends.items()}
         batches = read_fields(candidate.admin, ranges)
         frame = self._frame(candidate, topic, log_rows(batches, sink))
-        return self._judged(topic, frame, expectations.table, "_", if_empty=WARNING if expectations.table else INFO)
+        public = point.of(topic) if is_whole else {}
+        old = {tp.partition: public[tp] - start for tp, start in candidate.admin.beginning_offsets(public).items()}
+        new = {tp.partition: wanted.size for tp, wanted in ranges.items()}
+        is_missed = bool(expectations.table) or any(old.values())
+        verdict = self._judged(topic, frame, expectations.table, "_", if_empty=WARNING if is_missed else INFO)
+        return verdict + emptied_partitions(topic, old, new)
 
     def _frame(self, candidate: ConnectedApplication, topic: str, rows: Iterable[Mapping[str, Any]]) -> Frame:
         directory: Path = candidate.application.directory / _FRAMES / topic

@@ -196,7 +196,8 @@ class Releaser:
         lost, incomplete = compare_inputs(release.lost_records)
         name = new_id()
         earlier = self._history.earlier(self._config.name, GATE_OF_RELEASE)
-        found = self._gate.judge(live, candidate, point, check=name, earlier=earlier)
+        has_all_logs = release.carry is None and not release.lost_records
+        found = self._gate.judge(live, candidate, point, check=name, has_all_logs=has_all_logs, earlier=earlier)
         where = CheckRecord(name, self._config.name, candidate.version, self._registry.by, self._registry.now_ms())
         self._history.put(replace(where, at=str(point.vector), kind=GATE_OF_RELEASE).with_findings(found))
         verdict = GateVerdict(

@@ -122,6 +122,19 @@ def lacks_ends(serde: Serde[Any]) -> bool:
     return made in {windowed_of_size_ms, with_ends} and arguments[1] in {None, NO_END_MS}
 
 
+def length_of_windows(serde: Serde[Any]) -> int | None:
+    """Return the length in ms of the windows of a serde made by `windowed`; 0 if it is unknown or varies, None of others."""
+    made, arguments = serde.remake or (None, ())
+    if made not in {windowed_of_size_ms, windowed_until, with_ends}:
+        return None
+    return arguments[1] if isinstance(arguments[1], int) and arguments[1] != NO_END_MS else 0
+
+
+def start_of_window(key: bytes) -> int:
+    """Return the start of the window (ms) of a key that a serde made by `windowed` has written."""
+    return int.from_bytes(key[-_START.size :], "big", signed=True)
+
+
 def _time_windowed(serde: Serde[Any]) -> Any:
     """Return the inner serde of one made by `windowed`; None of others."""
     made, arguments = serde.remake or (None, ())

@@ -4,8 +4,9 @@ Each commit makes one file for each partition, `TOPIC-PARTITION-START`. START is
 it. So the files of a partition form a chain, and the last record of the last file determines the offset. A file appears at once
 and complete, and only if its name is free. So of two owners of a partition, one is refused.
 
-A Parquet file has its end offset in the footer, with a digest. The last offset of a JSON file must be one that can follow those
-before it.
+A Parquet file has its end offset in the footer, with a digest. The digest of a JSON file is the name of an empty one, as lines
+have no place for it; those of the last two files of a chain are kept. In directories of earlier versions, which have none, the
+last offset must be one that can follow those before it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from riverrun.archive.exclusive import LEFTOVER, creator
-from riverrun.decoders import json_decoder
+from riverrun.decoders import UnreadableError, json_decoder
 from riverrun.errors import ConfigError, EngineError, RangeError, StreamsError, TaskMigratedError
 from riverrun.foreign_files import described, read_document, sealed
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 MANIFEST = "_riverrun.json"
 """A file that says which export the directory belongs to. Readers of directories skip names that begin with an underscore."""
 _NEXT = b"riverrun.next"
+_SUMS, _KEPT_SUMS = "sums", 2
 _TOLD = re.compile(rb"([0-9]{20}):([0-9a-f]{16})|([1-9][0-9]*)")
 """The end offset (exclusive) of a file with its digest, or without it, as earlier versions wrote it."""
 _LONGEST_FOOTER = 64 * 2**20
@@ -60,6 +62,7 @@ class FileSink:
         self._name = re.compile(rf"{re.escape(table.topic)}-(\d+)-(\d{{20}})\.{form}")
         self._pending: dict[TopicPartition, list[SinkBatch]] = defaultdict(list)
         self._next: dict[TopicPartition, int] = {}
+        self._sums: dict[TopicPartition, list[str]] = defaultdict(list)
         with self._told("open"):
             import fsspec
 
@@ -73,14 +76,19 @@ class FileSink:
         """
         self._pending.clear()
         self._next.clear()
+        self._sums.clear()
         if not partitions:
             return {}
         with self._told("look into"):
             self._files.makedirs(self._root, exist_ok=True)
             names = [path.rstrip("/").rpartition("/")[2] for path in self._files.ls(self._root, detail=False)]
             self._check_free(names)
-            self._check_manifest()
+            has_sums = self._check_manifest()
             last = self._last_files(names)
+            for tp in partitions if self._form == "json" else ():
+                self._sums[tp] = sorted(name for name in names if name.startswith(f"_{tp.topic}-{tp.partition}-"))
+                if tp in last:
+                    self._check_sum(last[tp], self._sums[tp], has_sums=has_sums)
             found = {tp: self._end_of(last[tp]) for tp in partitions if tp in last}
             self._remove_leftovers(names, partitions)
         self._next = {tp: found.get(tp, 0) for tp in partitions}
@@ -100,12 +108,16 @@ class FileSink:
             name = f"{tp.topic}-{tp.partition}-{start:020}.{self._form}"
             # Of the last record, not from `offsets`, which may be higher: the next owner knows only what the file says.
             end = int(batches[-1].records.column(OFFSET)[-1].as_py()) + 1
+            data = self._encoded(name, batches, end)
             with self._told(f"create {name} in"):
                 try:
-                    self._create(f"{self._root}/{name}", self._encoded(name, batches, end))
+                    if self._form == "json":
+                        self._note_sum(tp, name, data)
+                    self._create(f"{self._root}/{name}", data)
                 except FileExistsError as error:
                     message = f"Another follower of export {self._table.export} has taken over {tp}: {name} exists"
                     raise TaskMigratedError(message) from error
+                self._remove_sums(tp)
             self._next[tp] = end
         self._pending.clear()
 
@@ -133,12 +145,12 @@ class FileSink:
             hint = 'Choose another directory. continues = "NAME" begins after the last batch of that export.'
             raise ConfigError(message, hint=hint)
 
-    def _check_manifest(self) -> None:
-        """Make sure that the directory belongs to this export, and note it at the first start."""
+    def _check_manifest(self) -> bool:
+        """Make sure that the directory belongs to this export, and note it at the first start. Return whether it has sums."""
         table, path = self._table, f"{self._root}/{MANIFEST}"
         own = {"export": table.export, "topic": table.topic, "format": self._form}
         if not self._files.exists(path):
-            content = {**own, "topic_id": table.topic_id, "columns": table.schema.names}
+            content = {**own, "topic_id": table.topic_id, "columns": table.schema.names, _SUMS: self._form == "json"}
             # Another follower may be faster; its manifest is compared below like any other.
             with suppress(FileExistsError):
                 self._create(path, sealed(msgspec.json.encode(content)))
@@ -153,6 +165,7 @@ class FileSink:
         if new and not table.may_add_columns:
             message = f"The files in {self._target} have no column {', '.join(new)}"
             raise ConfigError(message, hint='Let later files have it: new_columns = "add".')
+        return found.get(_SUMS) is True
 
     def _manifest(self, path: str) -> dict[str, Any]:
         try:
@@ -169,6 +182,37 @@ class FileSink:
             if match := self._name.fullmatch(name):
                 found[TopicPartition(self._table.topic, int(match[1]))] = name
         return found
+
+    def _note_sum(self, tp: TopicPartition, name: str, data: bytes) -> None:
+        """Create the empty file that has the digest of a JSON file in its name, before that file."""
+        noted = f"_{name}.{hashlib.sha256(data).hexdigest()}"
+        # An earlier attempt may have ended before it created the file.
+        with suppress(FileExistsError):
+            self._create(f"{self._root}/{noted}", b"")
+        self._sums[tp] = [*(each for each in self._sums[tp] if each != noted), noted]
+
+    def _check_sum(self, name: str, noted: Sequence[str], *, has_sums: bool) -> None:
+        """Make sure that a JSON file is one that a follower of this directory has written."""
+        wanted = {each.rpartition(".")[2] for each in noted if each.startswith(f"_{name}.")}
+        if not wanted and not has_sums:
+            return
+        path = f"{self._root}/{name}"
+        try:
+            described(self._files, self._root, path)
+            with self._files.open(path, "rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except UnreadableError as error:
+            message = f"{name} in {self._target} does not state its last offset: {error}"
+            raise ConfigError(message, hint=_DAMAGED) from error
+        if found not in wanted:
+            message = f"{name} in {self._target} does not state its last offset: it has another digest than was noted"
+            raise ConfigError(message, hint=_DAMAGED)
+
+    def _remove_sums(self, tp: TopicPartition) -> None:
+        """Remove the digests of all files but the last two: the last one may be deleted, and is written again."""
+        while len(self._sums[tp]) > _KEPT_SUMS:
+            with suppress(FileNotFoundError):
+                self._files.rm_file(f"{self._root}/{self._sums[tp].pop(0)}")
 
     def _end_of(self, name: str) -> int:
         """Return the end offset (exclusive) of a file."""
@@ -229,7 +273,7 @@ class FileSink:
     def _remove_leftovers(self, names: Sequence[str], partitions: Collection[TopicPartition]) -> None:
         """Remove what dead owners of these partitions have not completed."""
         # An owner that still runs cannot complete its file then: its commit is refused, as if the name were taken.
-        begins = tuple(f".{tp.topic}-{tp.partition}-" for tp in partitions)
+        begins = tuple(f"{dot}{tp.topic}-{tp.partition}-" for tp in partitions for dot in (".", "._"))
         for name in names:
             if name.startswith(begins) and name.endswith(LEFTOVER):
                 with suppress(FileNotFoundError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from riverrun.errors import BrokerError
+from riverrun.errors import BrokerError, ForgottenOffsetsError
 from riverrun.hosting import continuing
 from riverrun.hosting.continuing import expiry_warning
 from riverrun.kafka.admin import CommittedOffset
@@ -80,3 +80,35 @@ def test_offsets_that_only_brokers_know_are_warned_of_while_nothing_keeps_them(
     warning = expiry_warning(admin, config, "v1")
     assert (warning is None) == (expected is None)
     assert expected is None or re.search(expected, warning or "")
+
+
+@pytest.mark.parametrize(
+    ("end", "message", "command"),
+    [
+        (5, "it is at app-v1-words-repartition-0@5", "--from app-v1-words-repartition-0@5"),
+        (6, "at most to app-v1-words-repartition-0@6", "--from app-v1-words-repartition-0@OFFSET"),
+    ],
+)
+def test_a_command_that_would_count_records_twice_is_never_named(
+    admin: Any, monkeypatch: pytest.MonkeyPatch, end: int, message: str, command: str
+) -> None:
+    """Only an offset that is sure to be the next one is in the command."""
+    kept = {TP: CommittedOffset(5, OffsetMetadata(100, owner="gone").encode())}
+    monkeypatch.setattr(continuing, "KeptOffsets", lambda _admin, _id: SimpleNamespace(read=lambda: kept))
+    admin.beginning_offsets = lambda tps: dict.fromkeys(tps, 0)
+    admin.end_offsets = lambda tps: dict.fromkeys(tps, end)
+    config: Any = SimpleNamespace(application_id=lambda version: f"app-{version}", name="app")
+    connected: Any = SimpleNamespace(
+        admin=admin,
+        id="app-v1",
+        version="v1",
+        inputs={TP},
+        noted=lambda _tps: {},
+        application=SimpleNamespace(config=config, id="app-v1"),
+    )
+    with pytest.raises(ForgottenOffsetsError) as refused:
+        continuing.require_new(connected, [TP])
+    assert message in refused.value.message
+    found = re.search(r"riverrun resume app --version v1 (--from \S+?)\.?(?: |$)", refused.value.hint or "")
+    assert found is not None
+    assert found[1] == command

@@ -170,6 +170,11 @@ class Instance:
     def trim(self) -> None:
         self.log.trim()
 
+    def return_after_a_jump(self, ms: int) -> None:
+        """Begin as the owner, with a broker whose clock was set to another time meanwhile."""
+        self.log.jump(ms)
+        self.come_back()
+
     def wait(self, passed_ms: int) -> None:
         self.log.now_ms += passed_ms
 
@@ -251,6 +256,25 @@ def test_clocks_of_brokers_may_jump_back_by_a_tenth_and_forward(jump_ms: int, mo
         steps = list(_steps(Random(number), ("wait", jump_ms), ("wait", jump_ms)))
         _go(instance, steps)
         assert instance.rows() == instance.log.table, steps
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_clocks_of_brokers_may_be_set_to_any_time_while_an_instance_is_away(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jumped = 0
+    for number in range(100):
+        random = Random(f"{seed} {number}")
+        instance = _patched(Instance(CompactedLog(RETENTION_MS)), monkeypatch)
+        steps = list(_steps(random))
+        if any(step[0] == "come_back" for step in steps):
+            jump_ms = random.choice([-1, 1]) * round(RETENTION_MS * random.choice([0.11, 0.9, 1, 1.5, 3, 1_000]))
+            last = max(n for n, step in enumerate(steps) if step[0] == "come_back")
+            steps[last] = ("return_after_a_jump", jump_ms)
+            jumped += 1
+        _go(instance, steps)
+        assert instance.rows() == instance.log.table, steps
+    assert jumped > 20
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -1,0 +1,111 @@
+"""Parts of an output in which the live version has rows and a candidate has none: windows, days of event time, partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from riverrun.quality.gate import Verdict, is_accident
+from riverrun.records import counted
+from riverrun.releases.scope import moment_text
+from riverrun.serde.windowed import length_of_windows, start_of_window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from riverrun.releases.difference import Pair, TableRow
+    from riverrun.topology.nodes import SinkNode
+
+_DAY_MS = 86_400_000
+# Bounds the memory: with more windows or days, two neighbours count as one.
+_MOST_INTERVALS = 100_000
+_SHOWN = 3
+
+
+class EmptiedParts:
+    """Counts the rows of both versions by interval and partition while a gate reads them.
+
+    Intervals are windows with equal lengths in both versions; for other keys, such as sessions, they are days of event time.
+    """
+
+    def __init__(self, topic: str, old: SinkNode, new: SinkNode) -> None:
+        length = length_of_windows(new.key_serde)
+        self._has_windows = length is not None and length_of_windows(old.key_serde) == length
+        self._topic = topic
+        self._width_ms = 1 if self._has_windows else _DAY_MS
+        self._old, self._new = Counter[int](), Counter[int]()
+        self._old_partitions, self._new_partitions = Counter[int](), Counter[int]()
+
+    def counted(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Return the pairs unchanged, and count their rows."""
+        for pair in pairs:
+            for row, starts, partitions in (
+                (pair.old, self._old, self._old_partitions),
+                (pair.new, self._new, self._new_partitions),
+            ):
+                if row is not None:
+                    starts[self._start(pair.key, row)] += 1
+                    partitions[pair.partition] += 1
+            if len(self._old) + len(self._new) > _MOST_INTERVALS:
+                self._width_ms *= 2
+                self._old, self._new = self._widened(self._old), self._widened(self._new)
+            yield pair
+
+    def verdict(self, *, is_whole: bool = True) -> Verdict:
+        """Return a warning for windows or days, and one for partitions, that have lost all their rows."""
+        # A repair covers few rows, which may well be the only ones of a day or of a partition.
+        found = Verdict({})
+        if is_whole or self._has_windows:
+            found += emptied(self._topic, "interval", self._old, self._new, self._named)
+        if is_whole:
+            found += emptied_partitions(self._topic, self._old_partitions, self._new_partitions)
+        return found
+
+    def _start(self, key: bytes, row: TableRow) -> int:
+        time_ms = start_of_window(key) if self._has_windows else row.timestamp
+        return time_ms - time_ms % self._width_ms
+
+    def _widened(self, counts: Mapping[int, int]) -> Counter[int]:
+        found = Counter[int]()
+        for start, count in counts.items():
+            found[start - start % self._width_ms] += count
+        return found
+
+    def _named(self, start: int) -> str:
+        if self._width_ms == 1:
+            return f"the window from {_text(start)}"
+        return f"{_text(start)} to {_text(start + self._width_ms)}"
+
+
+def emptied_partitions(topic: str, old: Mapping[int, int], new: Mapping[int, int]) -> Verdict:
+    """Return a warning if the live version has rows in partitions in which a candidate has none, which has some in others."""
+    return emptied(topic, "partition", old, new, lambda number: f"partition {number}")
+
+
+def emptied(
+    topic: str, kind: str, old: Mapping[int, int], new: Mapping[int, int], named: Callable[[int], str]
+) -> Verdict:
+    """Return a warning that names the parts in which only the live version has rows; none if the other parts explain it."""
+    lost = sorted(part for part, rows in old.items() if rows and not new.get(part))
+    rows = sum(old.values())
+    left = rows - sum(old[part] for part in lost)
+    missing = sum(max(0, count - new.get(part, 0)) for part, count in old.items()) - (rows - left)
+    share = missing / left if left else 0.0
+    lost = [part for part in lost if not is_accident(share, old[part])]
+    # An output that is empty as a whole is a finding by itself.
+    if not lost or not any(new.values()):
+        return Verdict({})
+    name = f"{topic}: each {kind} has rows"
+    told = "; ".join(f"none in {named(part)}, the live version {old[part]:,}" for part in lost[:_SHOWN])
+    more = f"; and so in {counted(len(lost) - _SHOWN, f'further {kind}')}" if len(lost) > _SHOWN else ""
+    total = sum(old[part] for part in lost)
+    found = f"failed: {counted(total, 'row')} lost in {counted(len(lost), kind)}: {told}{more}"
+    return Verdict({name: found}, warnings=(name,))
+
+
+def _text(time_ms: int) -> str:
+    try:
+        return moment_text(time_ms)
+    # Python has no times after the year 9999.
+    except (OverflowError, ValueError):
+        return f"{time_ms} ms"

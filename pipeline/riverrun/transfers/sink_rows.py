@@ -18,14 +18,15 @@ from riverrun.decoders import json_decoder
 from riverrun.errors import ConfigError
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, SinkBatch
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
+from riverrun.schemas.framed import HEAD_BYTES, MAGIC
 from riverrun.serde.api import plain_reader
-from riverrun.serde.serdes import JSON
+from riverrun.serde.serdes import JSON, is_json
 from riverrun.serde.windowed import of_any_size
 from riverrun.spark.columns import LAST_MS, TIME, Columns, FrameColumn, builtin, column_of, field_columns, micros
 from riverrun.windows import Windowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from riverrun.records import RawFields, TopicPartition
     from riverrun.serde.api import Serde
@@ -50,10 +51,18 @@ class SinkRows:
 
     key: Columns
     value: Columns
+    fields_of: Callable[[bytes], Collection[str]] | None = None
+    """Returns the names of the fields that a value has; None if each value is a whole row."""
 
     @classmethod
     def of(
-        cls, key_serde: Serde[Any], value_serde: Serde[Any], declared: Mapping[str, str], names: Sequence[str] = ()
+        cls,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        declared: Mapping[str, str],
+        names: Sequence[str] = (),
+        *,
+        keeps_absent: bool = False,
     ) -> SinkRows:
         """Return the rows of a topic.
 
@@ -62,6 +71,7 @@ class SinkRows:
             value_serde: Reads values.
             declared: Types of columns by name, for JSON values without a type; empty for the columns of the serde.
             names: Names for the columns of the key; empty for their own.
+            keeps_absent: Whether columns without a field in the record keep their values.
         """
         value = _declared(value_serde, declared) if declared else _value_part(value_serde)
         key = _key_part(of_any_size(key_serde), {column.name for column in value.columns})
@@ -72,7 +82,7 @@ class SinkRows:
         if twice:
             message = f"Two columns have the name {twice[0]}"
             raise ConfigError(message, hint="Name the columns of the key with key = [...].")
-        return cls(key, value)
+        return cls(key, value, _fields_reader(value_serde, value) if keeps_absent else None)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -103,7 +113,24 @@ class SinkRows:
             pa.array([record[RAW_OFFSET] for record in records], pa.int64()),
         ]
         found = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        return SinkBatch(tp, found, [value is None for value in values])
+        return SinkBatch(tp, found, [value is None for value in values], self._absent(values))
+
+    def _absent(self, values: Sequence[bytes | None]) -> list[frozenset[str]]:
+        if self.fields_of is None:
+            return []
+        names = frozenset(column.name for column in self.value.columns)
+        return [frozenset() if value is None else names.difference(self.fields_of(value)) for value in values]
+
+
+def _fields_reader(serde: Serde[Any], value: Columns) -> Callable[[bytes], Collection[str]]:
+    """Return the function that returns the names of the fields that a value has."""
+    is_framed = serde.name.startswith("json_schema")
+    if [column.name for column in value.columns] == ["value"] or not (is_json(serde) or is_framed):
+        message = f'absent_fields = "keep" needs JSON with fields, and values have serde {serde.name}'
+        raise ConfigError(message, hint="Declare the columns ([exports.NAME.columns]), or leave absent_fields out.")
+    read = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
+    # Where the head of a schema is part of the value, the first byte is no JSON.
+    return lambda data: read(data[HEAD_BYTES:] if is_framed and data[0] == MAGIC else data) or {}
 
 
 def _value_part(serde: Serde[Any]) -> Columns:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from riverrun.errors import ConfigError, DeserializationError, EngineError, StreamsError
+from riverrun.serde.exact_values import in_microseconds
 from riverrun.transfers.import_progress import FilePlace, Position
 from riverrun.transfers.import_rows import SourceRow
 from riverrun.transfers.import_source import Found
@@ -37,6 +38,7 @@ _ESCAPED = re.compile(r"[^a-zA-Z0-9_\-!.~'()*,;:$&+=@/\x80-\U0010ffff]")
 _PATTERN = re.compile(r"[*?\[]")
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "created")
 """Fields by which file stores show that a file has changed."""
+_MISFITS = (pa.ArrowException, KeyError, OverflowError, ValueError)
 _ROWS = 5_000
 _DAMAGED = (pa.ArrowInvalid, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile, EOFError)
 """Errors of a file that no repetition mends."""
@@ -247,19 +249,37 @@ class PolledFiles:
 def _parquet_rows(file: Any, name: str) -> Iterator[SourceRow]:
     number = 0
     for batch in parquet.ParquetFile(file).iter_batches(_ROWS):
-        for fields in _in_microseconds(batch).to_pylist(maps_as_pydicts="lossy"):
+        for fields, problem in _fields_of(batch):
             number += 1
-            yield SourceRow(fields, f"Row {number} of {name}")
+            yield SourceRow(fields, f"Row {number} of {name}", problem=problem)
 
 
-def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    # Python's times have no nanoseconds.
-    fields = [
-        field.with_type(pa.timestamp("us", field.type.tz)) if pa.types.is_timestamp(field.type) else field
-        for field in batch.schema
-    ]
-    columns = [column.cast(field.type, safe=False) for column, field in zip(batch.columns, fields, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+def _fields_of(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """Yield the columns of rows, and why a row cannot be read."""
+    try:
+        columns = {name: _values(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+    except _MISFITS:
+        # Arrow does not say which value failed, so they are converted again one by one.
+        for number in range(len(batch)):
+            yield _fields_of_row(batch.slice(number, 1))
+    else:
+        for number in range(len(batch)):
+            yield {name: values[number] for name, values in columns.items()}, None
+
+
+def _fields_of_row(row: pa.RecordBatch) -> tuple[dict[str, Any], str | None]:
+    found: dict[str, Any] = {}
+    problems = []
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            found[name] = _values(column)[0]
+        except _MISFITS as error:
+            problems.append(f"column {name} cannot be read: {error}")
+    return found, "; ".join(problems) or None
+
+
+def _values(column: pa.Array) -> list[Any]:
+    return in_microseconds(column).to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
 
 
 def _identity(name: str) -> str:

@@ -34,6 +34,7 @@ from riverrun.extras import require_extra
 from riverrun.hosting.process import this_user
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION, RefusedRecordsError
 from riverrun.records import TopicPartition
+from riverrun.transfers.sink_rows import require_numbers
 from riverrun.transfers.sql_columns import check_names, check_types
 
 if TYPE_CHECKING:
@@ -142,6 +143,11 @@ class SqlSink:
             if reasons:
                 hint = 'Records without a key can only be added: mode = "append".'
                 raise RefusedRecordsError(next(iter(reasons.values())), reasons, hint=hint)
+        kinds = {field.name: field.type for field in self._table.schema}
+        require_numbers(batch, (name for name, kind in kinds.items() if pa.types.is_nested(kind)), "JSON")
+        if self._dialect == "sqlite":
+            floats = (name for name, kind in kinds.items() if pa.types.is_floating(kind))
+            require_numbers(batch, floats, "SQLite", nan_only=True)
         self._pending.append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -554,7 +560,9 @@ def _key_text(length: int, dialect: str) -> Any:
 
 def _type(field: Any, dialect: str, *, is_key: bool) -> Any:
     kind = field.type
-    if pa.types.is_nested(kind) or (field.metadata == JSON_FIELD and not is_key):
+    # SQLite makes numbers of texts in columns of the type JSON, with 15 digits.
+    is_json_text = field.metadata == JSON_FIELD and not is_key and dialect != "sqlite"
+    if pa.types.is_nested(kind) or is_json_text:
         return sa.JSON(none_as_null=True)
     if pa.types.is_decimal(kind):
         return sa.Text() if dialect == "sqlite" else sa.Numeric(kind.precision, kind.scale)

@@ -216,7 +216,7 @@ class PolledFiles:
         for number, cells in records:
             if not names:
                 has_header = self._options.get("header") == "true"
-                names = unique_names(cells) if has_header else [f"_c{at}" for at in range(len(cells))]
+                names = unique_names(cells, has_case=True) if has_header else [f"_c{at}" for at in range(len(cells))]
                 if has_header:
                     continue
             place = f"Line {number} of {name}"

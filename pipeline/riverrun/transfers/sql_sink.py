@@ -65,7 +65,7 @@ _UTC_SESSIONS: Mapping[str, Sequence[str]] = {
     "mysql": ("SET time_zone = '+00:00'",),
     "mariadb": ("SET time_zone = '+00:00'",),
 }
-"""Statements by which columns of times without a zone get times in UTC."""
+"""Statements by which columns of times without a zone get times in UTC, and MySQL's TIMESTAMP is read as such."""
 # Drivers raise these for values that they cannot send, such as texts with U+0000.
 _UNBOUND = (ValueError, OverflowError)
 _OF_ROWS = (IntegrityError, DataError, *_UNBOUND)
@@ -102,8 +102,6 @@ class SqlSink:
         self._place = self._engine.url.render_as_string(hide_password=True)
         self._dialect = self._engine.dialect.name
         check_names(table.schema.names, name, self._engine.dialect)
-        for statement in _UTC_SESSIONS.get(self._dialect, ()):
-            sa.event.listen(self._engine, "connect", partial(_set_session, (statement,)))
         self._rows = _rows_table(table, name, self._dialect)
         self._offsets = _offsets_table(self._rows, self._dialect)
         self._epochs: dict[TopicPartition, int] = {}
@@ -486,8 +484,11 @@ def engine_of(url: str) -> sa.Engine:
     # duckdb-engine turns decimals into floats otherwise.
     if engine.dialect.name == "duckdb":
         engine.dialect.supports_native_decimal = True
+    session = [*_UTC_SESSIONS.get(engine.dialect.name, ())]
     if engine.dialect.name == "postgresql":
-        sa.event.listen(engine, "connect", partial(_set_session, _POSTGRESQL_SESSION))
+        session += _POSTGRESQL_SESSION
+    if session:
+        sa.event.listen(engine, "connect", partial(_set_session, session))
     return engine
 
 

@@ -772,3 +772,22 @@ def test_times_of_postgresql_that_python_does_not_have_are_named(
     with engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM orders WHERE id = 2")
     assert ids(World(config).catch_up()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "problem"),
+    [
+        ("json", '{"a":1}\n"' + "x" * 300, r"A line of .*a\.json\.gz has more than 100 bytes"),
+        ("csv", "a\n" + "x" * 300, r"A line of .*a\.csv\.gz has more than 100 bytes"),
+        ("csv", '"' + "x\n" * 300, "a quote is not closed after 100 characters"),
+    ],
+)
+def test_a_line_or_a_record_that_would_fill_the_memory_ends_the_import(
+    form: str, text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("riverrun.transfers.polled_files.MOST_BYTES", 100)
+    monkeypatch.setattr("riverrun.transfers.text_files.MOST_BYTES", 100)
+    with gzip.open(tmp_path / f"a.{form}.gz", "wt") as file:
+        file.write(text)
+    with pytest.raises(DeserializationError, match=problem):
+        files_in(tmp_path, format=form, complete="at_once").catch_up()

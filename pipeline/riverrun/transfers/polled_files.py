@@ -25,7 +25,15 @@ from riverrun.serde.exact_values import in_microseconds
 from riverrun.transfers.import_progress import FilePlace, Position
 from riverrun.transfers.import_rows import SourceRow
 from riverrun.transfers.import_source import Found
-from riverrun.transfers.text_files import CsvForm, codec_of, document_of, lines_of, objects_of, written_record
+from riverrun.transfers.text_files import (
+    MOST_BYTES,
+    CsvForm,
+    codec_of,
+    document_of,
+    lines_of,
+    objects_of,
+    written_record,
+)
 from riverrun.transfers.text_frames import name_of, unique_names
 
 if TYPE_CHECKING:
@@ -191,7 +199,7 @@ class PolledFiles:
             if self._format == "parquet":
                 yield from _parquet_rows(file, name)
                 return
-            lines = lines_of((line.removesuffix(b"\n") for line in file), self._codec, name)
+            lines = lines_of(_pieces(file, name), self._codec, name)
             yield from self._csv_rows(lines, name) if self._format == "csv" else self._json_rows(lines, name)
 
     def _json_rows(self, lines: Iterator[tuple[int, str]], name: str) -> Iterator[SourceRow]:
@@ -244,6 +252,15 @@ class PolledFiles:
             if type(error) is OSError and error.args == (_BAD_BZ2,):
                 raise DeserializationError(message, hint=_DAMAGED_HINT) from error
             raise EngineError(message, hint="Check that the store answers.") from error
+
+
+def _pieces(file: Any, name: str) -> Iterator[bytes]:
+    """Yield the bytes between line feeds; refuse a piece that would fill the memory, such as one of a gzip bomb."""
+    while piece := file.readline(MOST_BYTES + 1):
+        if len(piece) > MOST_BYTES:
+            message = f"A line of {name} has more than {MOST_BYTES:,} bytes"
+            raise DeserializationError(message, hint="Is it a file of lines, in the format that the import names?")
+        yield piece.removesuffix(b"\n")
 
 
 def _parquet_rows(file: Any, name: str) -> Iterator[SourceRow]:

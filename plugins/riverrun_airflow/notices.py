@@ -87,7 +87,7 @@ class LagOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, int]:
         """Return the lag in offsets, by version. If a lag grows, the failure is not retried."""
-        from riverrun.hosting.inputs import SHORTER, beyond_warning
+        from riverrun.hosting.inputs import SHORTER, beyond_warning, total_text
 
         lags = acting(lambda: lags_of(located(self.config, self.riverrun_conn_id).project(), self.app))
         now = {version: sum(each.lag for each in found) for version, found in lags.items()}
@@ -96,8 +96,8 @@ class LagOperator(BaseOperator):
         before = task.xcom_pull(self.task_id, key=_LOOKS, include_prior_dates=True, map_indexes=-1) or []
         looks = [*before, now][-int(self.looks) - 1 :]
         task.xcom_push(_LOOKS, looks)
-        for version, lag in now.items():
-            self.log.info("%s %s is %d offsets behind", self.app, version, lag)
+        for version, found in lags.items():
+            self.log.info("%s %s is %s", self.app, version, total_text(found))
         beyond = [f"{version}: {said}" for version, found in lags.items() if (said := beyond_warning(found))]
         if beyond:
             message = f"{self.app}: {'; '.join(beyond)}\nHint: {SHORTER}"

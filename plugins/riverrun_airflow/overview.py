@@ -49,7 +49,6 @@ class Partition:
         name: `topic-partition`.
         start: The first offset that still exists.
         end: The last stable offset.
-        lag: Number of offsets left to process.
         behind: The lag as text.
         stretches: States of its offsets, first to last.
     """
@@ -57,7 +56,6 @@ class Partition:
     name: str
     start: int
     end: int
-    lag: int
     behind: str
     stretches: tuple[Stretch, ...]
 
@@ -69,6 +67,7 @@ class Overview:
     Args:
         release: The live version, and the state of the release.
         partitions: Its inputs.
+        behind: Their lag as text.
         runs: The last runs, latest first.
         checks: The last checks, latest first.
         docs: The directory of its Data Docs; None if there are none.
@@ -76,6 +75,7 @@ class Overview:
 
     release: Release
     partitions: tuple[Partition, ...]
+    behind: str
     runs: tuple[RunRecord, ...]
     checks: tuple[CheckRecord, ...]
     docs: Path | None = None
@@ -96,11 +96,6 @@ class Overview:
         return f"{again} {app}__backfill: it resumes from the last commit."
 
     @property
-    def lag(self) -> int:
-        """Number of offsets left to process in all inputs."""
-        return sum(each.lag for each in self.partitions)
-
-    @property
     def step(self) -> str:
         """The step that the release has reached, and its candidate."""
         return f"{self.release.step.value} {self.release.candidate or ''}".strip()
@@ -109,6 +104,7 @@ class Overview:
 def overview(project: ProjectConfig, app: str) -> Overview:
     """Return the present state of an application. Nothing is changed."""
     from riverrun.hosting.control_topic import release_of  # not the releaser: a page loads no engine
+    from riverrun.hosting.inputs import total_text
     from riverrun.spark.ranges import RunRange
 
     riverrun = front_door(project)
@@ -116,15 +112,15 @@ def overview(project: ProjectConfig, app: str) -> Overview:
     runs = application.runs.history(_RUNS)
     ranges = [(run.state, RunRange.parse(run.range).ranges) for run in runs if run.version == release.live]
     judged = _judged(release)
+    lags = [each for each in riverrun.app(app, version=release.live).lag() if not each.is_internal]
     partitions = []
-    for each in riverrun.app(app, version=release.live).lag():
-        if not each.is_internal:
-            committed = each.start if each.committed is None else each.committed
-            states = _of(each.tp, ranges)
-            stretches = stretches_of(each.start, committed, each.end, states, judged.get(each.tp, 0))
-            partitions.append(Partition(str(each.tp), each.start, each.end, each.lag, each.text, stretches))
+    for each in lags:
+        committed = each.start if each.committed is None else each.committed
+        states = _of(each.tp, ranges)
+        stretches = stretches_of(each.start, committed, each.end, states, judged.get(each.tp, 0))
+        partitions.append(Partition(str(each.tp), each.start, each.end, each.text, stretches))
     checks = tuple(application.checks.history(_CHECKS))
-    return Overview(release, tuple(partitions), tuple(runs), checks, project.app(app).docs_directory)
+    return Overview(release, tuple(partitions), total_text(lags), tuple(runs), checks, project.app(app).docs_directory)
 
 
 def _judged(release: Release) -> Mapping[TopicPartition, int]:

@@ -58,15 +58,16 @@ def row(name: str, found: Overview | str) -> str:
     if isinstance(found, str):
         told = f"<td colspan=4>{problem(found)}"
     else:
+        behind = found.behind.removesuffix(" offsets behind")
         check = _result(found.checks[0]) if found.checks else "none"
-        told = f"<td>{escape(found.release.live)}<td>{escape(found.step)}<td>{found.lag}<td>{check}"
+        told = f"<td>{escape(found.release.live)}<td>{escape(found.step)}<td>{escape(behind)}<td>{check}"
     return f'<tr><td><a href="{page_of(name)}">{escape(name)}</a>{told}</tr>'
 
 
 def application(app: AppConfig, found: Overview, allowed: frozenset[str], tasks: Mapping[str, str]) -> str:
     """Return the page of an application. `allowed` are DAGs that the user may trigger, `tasks` addresses by author of runs."""
     release = found.release
-    summary = f"{release.live} is live; release: {found.step}; {found.lag} offsets behind"
+    summary = f"{release.live} is live; release: {found.step}; {found.behind}"
     partitions = "".join(map(_partition, found.partitions))
     pages = docs_of(app.name) if found.docs is not None else ""
     return (

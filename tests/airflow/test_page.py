@@ -145,7 +145,7 @@ def test_after_a_failed_run_the_page_says_what_can_be_done() -> None:
         return RunRecord(str(number), "shop", version, by, number, "clicks-0@0..9", state)
 
     runs = (run(5, "died"), run(4, "failed", "airflow:own.run/m"), run(3, "done"), run(2, "failed"), run(1, "done"))
-    found = Overview(Release("shop", "v1"), (), runs, ())
+    found = Overview(Release("shop", "v1"), (), "", runs, ())
     assert [found.next_step(each) for each in runs] == [
         "Trigger shop__backfill: it resumes from the last commit.",
         "",
@@ -153,8 +153,8 @@ def test_after_a_failed_run_the_page_says_what_can_be_done() -> None:
         "A later run has continued from its last commit.",
         "",
     ]
-    last = Overview(Release("shop", "v1"), (), runs[1:], ())
+    last = Overview(Release("shop", "v1"), (), "", runs[1:], ())
     assert last.next_step(runs[1]).startswith("Clear its task, or trigger shop__backfill")
-    held = Overview(Release("shop", "v1", held=HeldRun("h", "v1")), (), runs, ())
+    held = Overview(Release("shop", "v1", held=HeldRun("h", "v1")), (), "", runs, ())
     assert held.next_step(runs[0]) == "Decide on the outputs that are held back: shop__held."
     assert not held.next_step(run(6, "done"))

@@ -131,7 +131,7 @@ def test_the_configuration_that_a_page_shows_can_be_loaded(page: str, tmp_path: 
 def test_the_exports_that_the_guide_shows_can_be_declared(tmp_path: Path) -> None:
     shown = [found[1] for found in _FILE.finditer((DOCS / "how-to/follow.md").read_text())]
     names = {name for block in shown for name in re.findall(r"\[exports\.([\w-]+)\]", block)}
-    assert names == {"analysis", "archive", "clicks-on", "lake", "orders", "shelf", "totals"}
+    assert names == {"analysis", "archive", "clicks-on", "customers", "lake", "orders", "shelf", "totals"}
     environ = {"SHOP_PASSWORD": "secret", "POD_NAME": "totals-1", "CATALOG_TOKEN": "secret"}
     content: dict[str, Any] = {"exports": {}}
     for block in map(tomllib.loads, shown):

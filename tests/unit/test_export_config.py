@@ -89,6 +89,8 @@ def test_a_table_of_iceberg_has_a_catalogue() -> None:
         (FILES | {"mode": "upsert"}, 'exports.totals.mode is "upsert", but files only grow'),
         (TABLE | {"mode": "replace"}, "exports.totals.mode is 'replace'"),
         (TABLE | {"new_columns": "ignore"}, "exports.totals.new_columns is 'ignore'"),
+        (TABLE | {"absent_fields": "skip"}, "exports.totals.absent_fields is 'skip'"),
+        (TABLE | {"absent_fields": "keep"}, 'absent_fields is "keep", but the target keeps each record as a row'),
         (TABLE | {"topic": 3}, "exports.totals.topic is 3, not a string"),
         (TABLE | {"tble": "x"}, "unknown key exports.totals.tble"),
         (TABLE | {"commit_seconds": 0}, "exports.totals.commit_seconds is 0, and must be a whole number of at least 1"),

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from riverrun.config import ProjectConfig
 from riverrun.errors import BrokerError, ConfigError, StreamsError
+from riverrun.kafka import librdkafka
+from riverrun.kafka.errors import streams_error
 from riverrun.kafka.tokens import Token, Tokens, client_properties, tokens_of
 from riverrun_airflow.location import Location
 from tests.token_services import token_service
@@ -122,6 +125,51 @@ def test_a_token_is_kept_while_there_is_no_new_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(time, "time", lambda: begun_s + 101)
     with pytest.raises(BrokerError, match="no service"):
         tokens.current()
+
+
+REFUSALS = [librdkafka.AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED]
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_login_refused_after_a_stall_is_tried_with_a_new_token(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, begun_s = Tokens(Failing(*[100] * 9)), time.time()
+    monkeypatch.setattr("riverrun.kafka.tokens._known", {"source": tokens})
+    at = SimpleNamespace(s=begun_s)
+    monkeypatch.setattr(time, "time", lambda: at.s)
+
+    def is_passing() -> bool:
+        error = streams_error(KafkaError(code), "read")
+        assert isinstance(error, BrokerError)
+        return error.retriable
+
+    first = tokens.current()
+    assert not is_passing(), "the token is fresh"
+    # The machine stalls until after the end of the token, or clients have asked for the next one shortly before.
+    for stalled_s, asks_first in ((110.0, False), (300.0, True)):
+        at.s += stalled_s
+        before = tokens.current() if asks_first else first
+        assert is_passing()
+        renewed = tokens.current()
+        assert renewed != first
+        assert not asks_first or renewed == before
+        at.s += 20
+        assert is_passing(), "other clients report logins with the earlier token"
+        at.s += 20
+        assert not is_passing(), "the new token is refused"
+
+
+def test_a_login_refused_while_no_token_is_issued_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun_s = time.time()
+    tokens = Tokens(Failing(100, BrokerError("no service", retriable=True), BrokerError("gone", retriable=False), 100))
+    tokens.current()
+    monkeypatch.setattr(time, "time", lambda: begun_s + 200)
+    assert [tokens.may_help() for _ in range(3)] == [True, False, True]
+
+
+def test_a_refused_password_is_an_end() -> None:
+    error = streams_error(KafkaError(librdkafka.AUTHENTICATION), "read")
+    assert isinstance(error, BrokerError)
+    assert not error.retriable
 
 
 def raises(error: Exception) -> Callable[[str], Any]:

@@ -279,6 +279,34 @@ def test_times_and_keys_of_all_kinds_are_positions(tmp_path: Path) -> None:
             database.execute("DELETE FROM users WHERE changed > '2026-06-01'")
 
 
+@pytest.mark.parametrize(("kind", "value"), [("DOUBLE", "nan"), ("DOUBLE", "inf"), ("FLOAT", "inf")])
+def test_a_number_that_no_row_is_above_ends_the_import(kind: str, value: str, tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute(f"CREATE TABLE users (n {kind})")
+        database.execute("INSERT INTO users VALUES (1), (?)", [value])
+    world = World(replace(ORDERS, source=f"duckdb:///{path}", table="users", key=(), incremental=("n",)))
+    with pytest.raises(ConfigError, match=f"has a row whose n is {value}"):
+        world.catch_up()
+    assert world.topic.records == []
+
+
+@pytest.mark.parametrize("columns", ["t TIMESTAMP_NS, n INT", "n INT, s STRUCT(a TIMESTAMP_NS[])"])
+def test_times_with_nanoseconds_are_refused_and_a_query_may_cast_them(columns: str, tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute(f"CREATE TABLE users ({columns})")
+        if columns.startswith("t"):
+            database.execute("INSERT INTO users VALUES ('2026-01-01 00:00:00.000001500', 1)")
+    config = replace(ORDERS, source=f"duckdb:///{path}", table="users", key=(), incremental=("n",))
+    for each in (config, replace(config, table="", query="SELECT * FROM users")):
+        with pytest.raises(ConfigError, match=r"Column [ts] of .* is .*TIMESTAMP_NS.*, and records have microseconds"):
+            World(each).catch_up()
+    cast = replace(config, table="", query="SELECT n, t::VARCHAR AS t FROM users")
+    if columns.startswith("t"):
+        assert World(cast).catch_up() == [{"n": 1, "t": "2026-01-01 00:00:00.0000015"}]
+
+
 @pytest.mark.parametrize(("column", "value"), [("changed", "2999-01-01 00:00:00+00"), ("day", "9999-12-31")])
 def test_a_time_far_ahead_ends_the_import_before_it_hides_rows(column: str, value: str, tmp_path: Path) -> None:
     path = tmp_path / "shop.duckdb"
@@ -744,3 +772,22 @@ def test_times_of_postgresql_that_python_does_not_have_are_named(
     with engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM orders WHERE id = 2")
     assert ids(World(config).catch_up()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "problem"),
+    [
+        ("json", '{"a":1}\n"' + "x" * 300, r"A line of .*a\.json\.gz has more than 100 bytes"),
+        ("csv", "a\n" + "x" * 300, r"A line of .*a\.csv\.gz has more than 100 bytes"),
+        ("csv", '"' + "x\n" * 300, "a quote is not closed after 100 characters"),
+    ],
+)
+def test_a_line_or_a_record_that_would_fill_the_memory_ends_the_import(
+    form: str, text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("riverrun.transfers.polled_files.MOST_BYTES", 100)
+    monkeypatch.setattr("riverrun.transfers.text_files.MOST_BYTES", 100)
+    with gzip.open(tmp_path / f"a.{form}.gz", "wt") as file:
+        file.write(text)
+    with pytest.raises(DeserializationError, match=problem):
+        files_in(tmp_path, format=form, complete="at_once").catch_up()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, make_dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import msgspec
 import pytest
 
 from riverrun import BYTES, JSON, LONG, STRING, Serde, Window, Windowed, session_windowed, windowed
@@ -125,7 +127,7 @@ def test_what_does_not_fit_is_refused_with_its_place() -> None:
     with pytest.raises(DeserializationError, match=rf"A value cannot be read: .*{place}"):
         rows_of(STRING, JSON(Total), "a", b'{"n":"many"}')
     with pytest.raises(
-        DeserializationError, match=rf"A value cannot be read: Expected `float \| null`, got `str`.*{place}"
+        DeserializationError, match=rf"A value cannot be read: Expected `int \| float \| null`, got `str`.*{place}"
     ):
         rows_of(STRING, JSON, "a", b'{"n":"many"}', {"n": "double"})
     with pytest.raises(DeserializationError, match=rf"A key cannot be read: .*{place}"):
@@ -233,3 +235,38 @@ def test_fields_with_names_of_riverruns_own_columns_are_refused() -> None:
         SinkRows.of(STRING, JSON(Odd), {})
     with pytest.raises(ConfigError, match="Values have a field _key"):
         SinkRows.of(STRING, JSON, {"_key": "string"})
+
+
+class Part(TypedDict, total=False):
+    n: int
+    at: str | None
+
+
+@pytest.mark.parametrize(
+    ("serde", "declared", "head"),
+    [
+        (JSON, {"n": "bigint", "at": "string"}, b""),
+        (JSON(Part), {}, b""),
+        (JSON(make_dataclass("Flat", [("n", int, 3), ("at", str | None, None)])), {}, b""),
+        (JSON(msgspec.defstruct("Own", [("n", int, 3), ("at", str | None, None)], omit_defaults=True)), {}, b""),
+        (
+            replace(JSON(Part), name="json_schema[Part]", deserialize=lambda data: json.loads(data[5:])),
+            {},
+            b"\0\0\0\0\7",
+        ),
+    ],
+)
+def test_absent_fields_are_those_that_the_json_does_not_have(serde: Any, declared: Any, head: bytes) -> None:
+    rows = SinkRows.of(STRING, serde, declared, keeps_absent=True)
+    values = [b"{}", b'{"n":3}', b'{"at":null,"n":1}', b'{"other":1,"at":"x"}']
+    records: list[RawFields] = [(b"a", head + value, 1, at, ()) for at, value in enumerate(values)]
+    found = rows.batch(TP, [*records, (b"a", None, 1, 9, ())])
+    assert [set(names) for names in found.absent] == [{"n", "at"}, {"at"}, set(), {"n"}, set()]
+    assert [row.keys() & {"n", "at"} for row in found.rows()] == [set(), {"n"}, {"n", "at"}, {"at"}, {"n", "at"}]
+    assert found.rows()[2]["at"] is None
+
+
+@pytest.mark.parametrize("serde", [LONG, STRING, JSON, JSON(int), Serde("own", str.encode, bytes.decode)])
+def test_values_without_fields_in_json_cannot_keep_absent_ones(serde: Any) -> None:
+    with pytest.raises(ConfigError, match='absent_fields = "keep" needs JSON with fields, and values have serde'):
+        SinkRows.of(STRING, serde, {}, keeps_absent=True)

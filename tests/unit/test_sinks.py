@@ -173,7 +173,7 @@ def test_keys_of_several_columns_replace_and_delete_rows(path: Path) -> None:
 
 
 def test_rows_replace_others_in_databases_without_such_a_statement(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SqlSink, "_upsert", lambda _sink: None)
+    monkeypatch.setattr(SqlSink, "_upsert", lambda _sink, _columns: None)
     test_of_one_key_the_last_record_counts_and_a_tombstone_deletes(path)
 
 

@@ -28,10 +28,11 @@ from riverrun.processor.handlers import ProducerRecord, error_handlers
 from riverrun.processor.sinks import OFFSET, PARTITION, TIMESTAMP, RefusedRecordsError, SinkBatch, SinkTable
 from riverrun.records import TopicPartition
 from riverrun.testing.sinks import sink_table
+from riverrun.transfers import sql_sink
 from riverrun.transfers.follower import Follower, FollowSettings
 from riverrun.transfers.sink_rows import SinkRows
 from riverrun.transfers.sql_columns import ColumnType
-from riverrun.transfers.sql_sink import SqlSink, _offsets_table, _rows_table
+from riverrun.transfers.sql_sink import SqlSink, _offsets_table, _rows_table, updating
 from riverrun.transfers.unreadable import ReadableRows
 from tests.brokers import free_port
 from tests.postgresql import running_postgres
@@ -301,6 +302,21 @@ def test_tables_that_are_made_keep_keys_apart_and_have_whole_times(dialect: str,
     assert f"topic {key.replace('255', '249').replace('TEXT', 'VARCHAR(249)')} NOT NULL" in offsets
 
 
+@pytest.mark.parametrize("dialect", ["mysql", "mariadb", "mssql", "oracle"])
+def test_statements_for_a_part_of_a_row_name_only_its_columns(dialect: str) -> None:
+    table = replace(table_with("x", pa.float64(), is_upsert=True), key=("_key", "n"))
+    row = {"_key": "a", "n": 1, "_offset": 7}
+    make: Any = sa.make_url(f"{dialect}://").get_dialect()
+    made_for = make(paramstyle="named")
+    target = _rows_table(table, "target", dialect)
+    change = str(updating(target, table.key, row).compile(dialect=made_for))
+    assert change.replace('"', "") == (
+        "UPDATE target SET _offset=:value_2 WHERE target._key = :value_0 AND target.n = :value_1"
+    )
+    add = sa.insert(target).compile(dialect=made_for, column_keys=list(row))
+    assert str(add).replace('"', "") == "INSERT INTO target (_key, n, _offset) VALUES (:_key, :n, :_offset)"
+
+
 @pytest.mark.parametrize("text", ["DATETIME", "TIMESTAMP", "DATETIME(3)"])
 def test_times_of_mysql_without_a_precision_have_whole_seconds(text: str) -> None:
     for dialect in ("mysql", "mariadb"):
@@ -367,11 +383,17 @@ class Log:
 
 
 def followed(
-    place: Place, records: Sequence[RawFields], handler: str, *, is_upsert: bool, retry_seconds: float = 0
+    place: Place,
+    records: Sequence[RawFields],
+    handler: str,
+    *,
+    is_upsert: bool,
+    keeps_absent: bool = False,
+    retry_seconds: float = 0,
 ) -> list[ProducerRecord]:
     """Follow to the end, and return the dead letters."""
     letters: list[ProducerRecord] = []
-    rows = SinkRows.of(STRING, JSON, {"n": "bigint", "s": "string"}, ["k"])
+    rows = SinkRows.of(STRING, JSON, {"n": "bigint", "s": "string"}, ["k"], keeps_absent=keeps_absent)
     config = StreamsConfig(deserialization_exception_handler=handler, errors_dead_letter_queue_topic_name="letters")
     readable = ReadableRows("e", rows.batch, error_handlers(config).deserialization, letters.extend)
     sink = SqlSink(
@@ -456,6 +478,75 @@ def test_rows_that_postgresql_refuses_become_letters(
 ) -> None:
     table = TABLE.format("text", "varchar(3)", OWN.format("timestamp"))
     only_refused_rows_are_missing(postgres, table, sent, is_upsert=is_upsert, has_nul=False)
+
+
+PARTS = st.lists(
+    st.tuples(
+        st.sampled_from("abc"),
+        st.none()
+        | st.fixed_dictionaries({}, optional={"n": st.none() | st.integers(0, 7), "s": st.sampled_from(["x", "yy"])}),
+    ),
+    max_size=14,
+)
+# Rows of a part would break both conditions if they were added before the database looks for the row.
+PARTED = (
+    "CREATE TABLE target (k {0} PRIMARY KEY, n BIGINT DEFAULT 5, s {0} NOT NULL DEFAULT 'new', own {0} DEFAULT 'kept', {1},"
+    " CHECK (n IS NULL OR n < 6 OR s <> 'new'))"
+)
+
+
+def absent_fields_keep_the_rows_values(
+    place: Place, table: str, sent: list[tuple[str, dict[str, Any] | None]], *, has_upsert: bool = True
+) -> None:
+    place.empty(table, "INSERT INTO target (k, n, s, own) VALUES ('a', 6, 'old', 'mine')")
+    wanted: dict[str, dict[str, Any]] = {"a": {"n": 6, "s": "old", "own": "mine"}}
+    kept = []
+    for key, row in sent:
+        if row is None:
+            wanted.pop(key, None)
+        else:
+            after = wanted.get(key, {"n": 5, "s": "new", "own": "kept"}) | row
+            if (after["n"] or 0) > 5 and after["s"] == "new":
+                continue
+            wanted[key] = after
+        kept.append((key, row))
+    records: list[RawFields] = [
+        (key.encode(), None if row is None else json.dumps(row).encode(), 1, at, ())
+        for at, (key, row) in enumerate(kept)
+    ]
+    assert followed(place, records, "fail", is_upsert=True, keeps_absent=True) == []
+    found = {key: {"n": n, "s": s, "own": own} for key, n, s, own in place.run("SELECT k, n, s, own FROM target")}
+    if not has_upsert:
+        # Whole rows are deleted and added.
+        for row in (*found.values(), *wanted.values()):
+            del row["own"]
+    assert found == wanted
+
+
+@pytest.mark.parametrize("has_upsert", [True, False])
+@pytest.mark.parametrize("dialect", ["sqlite", pytest.param("duckdb", marks=pytest.mark.slow)])
+def test_absent_fields_keep_the_values_of_a_row(
+    places: dict[str, Place], dialect: str, has_upsert: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_upsert:
+        monkeypatch.setattr(sql_sink, "_UPSERTS", {})
+    table = PARTED.format("TEXT", OWN.format("TEXT" if dialect == "sqlite" else "TIMESTAMP"))
+
+    @settings(max_examples=15, deadline=None)
+    @given(PARTS)
+    def check(sent: list[tuple[str, dict[str, Any] | None]]) -> None:
+        absent_fields_keep_the_rows_values(places[dialect], table, sent, has_upsert=has_upsert)
+
+    check()
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(PARTS)
+def test_absent_fields_keep_the_values_of_a_row_of_postgresql(
+    postgres: Place, sent: list[tuple[str, dict[str, Any] | None]]
+) -> None:
+    absent_fields_keep_the_rows_values(postgres, PARTED.format("text", OWN.format("timestamp")), sent)
 
 
 @contextmanager

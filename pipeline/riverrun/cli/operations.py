@@ -42,7 +42,7 @@ def lag(context: typer.Context, app: App, version: Version = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from riverrun.hosting.inputs import beyond_warning
+    from riverrun.hosting.inputs import beyond_warning, total_text
 
     chosen = settings_of(context).project().app(app, version=version)
     found = chosen.lag()
@@ -54,8 +54,9 @@ def lag(context: typer.Context, app: App, version: Version = None) -> None:
         committed = "none" if each.committed is None else str(each.committed)
         table.add_row(str(each.tp), committed, str(each.end), each.text)
     Console(emoji=False).print(table)
-    internal = sum(each.lag for each in found if each.is_internal)
-    echo(f"{sum(each.lag for each in found) - internal} offsets behind; {internal} in repartition topics")
+    internal = [each for each in found if each.is_internal]
+    own = [each for each in found if not each.is_internal]
+    echo(f"{total_text(own)}; {total_text(internal, 'in repartition topics')}")
     for warning in (beyond_warning(found), chosen.expiry_warning()):
         if warning is not None:
             echo(f"Warning: {warning}", err=True)

@@ -230,7 +230,7 @@ def _poll(context: typer.Context, name: str, *, is_endless: bool, only_status: b
 
 
 def _show_status(found: ExportStatus) -> None:
-    from riverrun.hosting.inputs import beyond_warning
+    from riverrun.hosting.inputs import beyond_warning, total_text
 
     echo(f"group {found.group} is {found.state}, {counted(len(found.members), 'follower')}")
     for member in found.members:
@@ -238,7 +238,7 @@ def _show_status(found: ExportStatus) -> None:
     for each in found.partitions:
         committed = "none" if each.committed is None else each.committed
         echo(f"  {each.tp}: committed {committed}, end {each.end}, lag {each.text}")
-    echo(f"{sum(each.lag for each in found.partitions)} offsets behind")
+    echo(total_text(found.partitions))
     warning = beyond_warning(found.partitions)
     if warning is not None:
         echo(f"Warning: {warning}", err=True)

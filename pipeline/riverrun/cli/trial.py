@@ -15,10 +15,9 @@ from riverrun.cli.project import App, Version, settings_of
 from riverrun.cli.topic import shown_line
 from riverrun.errors import ConfigError
 from riverrun.records import counted
+from riverrun.serde.exact_values import LAST_MS
 
 _DAY_MS = timedelta(days=1) // timedelta(milliseconds=1)
-# The end of the year 9999, the last time that Python's calendar has.
-_LAST_MS = 253_402_300_799_999
 
 
 def try_out(
@@ -57,7 +56,7 @@ def try_out(
         message = "try takes --day, or --from and --to"
         raise ConfigError(message, hint="riverrun try orders --day 2026-11-01")
     since_ms = time_ms(day or start or "1970-01-01")
-    until_ms = since_ms + _DAY_MS if day else time_ms(end) if end else _LAST_MS
+    until_ms = since_ms + _DAY_MS if day else time_ms(end) if end else LAST_MS
     project = settings_of(context).project()
     application = load_application(project.config, name, version=version)
     trial = Trial(

@@ -39,6 +39,7 @@ _CHOICES = {
     "mode": ("append", "upsert"),
     "new_columns": ("add", "refuse"),
     "lost_deletions": ("remove", "refuse", "ignore"),
+    "absent_fields": ("null", "keep"),
     "format": ("parquet", "json"),
 }
 _CONSUMER = "consumer."
@@ -69,6 +70,8 @@ class ExportConfig:
         lost_deletions: What to do if the follower was away for so long that brokers may have removed tombstones that it has not
             read: `remove` the rows that the topic no longer has, `refuse` to follow, or `ignore` it. If left out, `remove` with
             `mode = "upsert"` where the target can, or else `refuse`. Of topics that are not compacted nothing is lost.
+        absent_fields: What an upsert does with columns that the JSON of a record has no field for: `null` sets them to null,
+            `keep` leaves them as they are in the row. A new row has the database's default there.
         continues: The batch export of the topic by Spark whose end is the beginning; none for the first record.
         commit_seconds: Time after which records are committed.
         commit_records: Number of records after which they are committed.
@@ -99,6 +102,7 @@ class ExportConfig:
     columns: Mapping[str, str] = field(default_factory=dict)
     new_columns: str = "add"
     lost_deletions: str = ""
+    absent_fields: str = "null"
     continues: str = ""
     commit_seconds: int = 1
     commit_records: int = 10_000
@@ -117,7 +121,7 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
     check_type(path, where, table, dict, hint="Write [exports.NAME], a table for each export.")
     check_name(path, "export", name)
     consumer, own = properties_of_consumer(path, where, table, environ)
-    others = ("mode", "new_columns", "lost_deletions", "key", "columns", "catalog")
+    others = ("mode", "new_columns", "lost_deletions", "absent_fields", "key", "columns", "catalog")
     check_keys(path, where, own, (*_TEXTS, *NUMBERS, *UNREADABLE, *METRICS, *others))
     _check_values(path, where, own)
     found: dict[str, Any] = {**(OF_FILES if "format" in own or "catalog" in own else {}), **own}
@@ -175,6 +179,9 @@ def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
     if table.get("lost_deletions") == "remove" and table.get("mode") != "upsert":
         message = f'{path}: {where}.lost_deletions is "remove", but the target keeps each record as a row'
         raise ConfigError(message, hint='Write mode = "upsert", or lost_deletions = "refuse" or "ignore".')
+    if table.get("absent_fields") == "keep" and table.get("mode") != "upsert":
+        message = f'{path}: {where}.absent_fields is "keep", but the target keeps each record as a row'
+        raise ConfigError(message, hint='Write mode = "upsert", or leave absent_fields out.')
     if kinds == ["format"] and table.get("mode") == "upsert":
         message = f'{path}: {where}.mode is "upsert", but files only grow'
         raise ConfigError(message, hint='Write mode = "append", or choose a table.')

@@ -27,8 +27,8 @@ function workers(app) {
 }
 
 function lagOf(app) {
-  const known = live(app)?.lag;
-  return known === undefined ? "" : number(known);
+  const known = live(app);
+  return known?.lag === undefined ? "" : known.beyond || number(known.lag);
 }
 
 function releaseOf(app) {
@@ -93,7 +93,7 @@ function showLag(app) {
   }
   chart.draw(past, past.keptMs);
   fill(byId("inputs"), app.versions.flatMap((version) => (version.inputs ?? []).map((input) => [
-    input.partition, version.version, input.committed === null ? "none" : String(input.committed), String(input.end), number(input.lag),
+    input.partition, version.version, input.committed === null ? "none" : String(input.committed), String(input.end), input.beyond || number(input.lag),
   ])));
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from riverrun.hosting.inputs import beyond_warning
+from riverrun.hosting.inputs import beyond_warning, total_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,15 +106,23 @@ def change_object(change: ReleaseChange) -> dict[str, Any]:
 
 
 def lag_object(lags: list[InputLag]) -> dict[str, Any]:
-    """Return the lag of a version, with the partitions of the highest lag, and an error if it is misleading."""
-    furthest = sorted(lags, key=lambda each: (-each.lag, each.tp))[:_MOST_PARTITIONS]
+    """Return the lag of a version, as a number and as text, with the partitions of the highest lag."""
+    furthest = sorted(lags, key=lambda each: (-each.beyond, -each.lag, each.tp))[:_MOST_PARTITIONS]
+    own = [each for each in lags if not each.is_internal]
     return {
-        "lag": sum(each.lag for each in lags if not each.is_internal),
+        "lag": sum(each.lag for each in own),
+        "beyond": total_text(own, "behind") if any(each.beyond for each in own) else "",
         "internal_lag": sum(each.lag for each in lags if each.is_internal),
         "partitions": len(lags),
         "error": beyond_warning(lags),
         "inputs": [
-            {"partition": str(each.tp), "committed": each.committed, "end": each.end, "lag": each.lag}
+            {
+                "partition": str(each.tp),
+                "committed": each.committed,
+                "end": each.end,
+                "lag": each.lag,
+                "beyond": each.text if each.beyond else "",
+            }
             for each in furthest
         ],
     }

@@ -16,7 +16,7 @@ from riverrun.runtime.layout import changelog_name, internal_name
 from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
@@ -56,6 +56,17 @@ class InputLag(NamedTuple):
     def text(self) -> str:
         """Return the lag as text; an offset beyond the end is not 0 behind."""
         return f"{self.beyond} beyond the end" if self.beyond else str(self.lag)
+
+
+def total_text(lags: Collection[InputLag], what: str = "offsets behind") -> str:
+    """Return the lag of several inputs as text.
+
+    >>> lag = InputLag(TopicPartition("t", 0), False, 2, 0, 5)
+    >>> total_text([lag, lag]), total_text([lag, lag._replace(committed=9)])
+    ('6 offsets behind', '3 offsets behind, 4 beyond the end')
+    """
+    behind, beyond = sum(each.lag for each in lags), sum(each.beyond for each in lags)
+    return f"{behind} {what}{f', {beyond} beyond the end' if beyond else ''}"
 
 
 def beyond_warning(lags: Iterable[InputLag]) -> str | None:

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from riverrun.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError, UnknownOutcomeError
 from riverrun.kafka import librdkafka
+from riverrun.kafka.tokens import newer_token_may_help
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +76,9 @@ REFUSED_LOGIN = frozenset(
 )
 """The brokers refuse the connection or the login."""
 
+REFUSED_TOKEN = frozenset({librdkafka.AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+"""The brokers refuse a login, maybe with a token that has ended."""
+
 DENIED = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -118,7 +122,8 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
         return UnknownOutcomeError(f"{text}: the producer cannot be used any more")
     if code == librdkafka.INVALID_ARG:
         return ConfigError(text, hint="Check the [kafka] section, and consumer.* and producer.* of the application.")
-    return BrokerError(text, retriable=code in BUSY or bool(error.retriable()), hint=_hint(code))
+    is_passing = code in BUSY or bool(error.retriable()) or (code in REFUSED_TOKEN and newer_token_may_help())
+    return BrokerError(text, retriable=is_passing, hint=_hint(code))
 
 
 def _hint(code: int) -> str | None:

@@ -55,7 +55,9 @@ def require_answer(requests: Requests, on_wait: Callable[[str], None]) -> None:
     is_told, waited = False, 0.0
     while (failure := _failure(requests, max(_SLICE_SECONDS, waited / 2))) is not None:
         if failure.code() in REFUSED_LOGIN and not _is_tls_on_one_side(kafka):
-            raise requests.error(failure, "connect to brokers")
+            refused = requests.error(failure, "connect to brokers")
+            if not (isinstance(refused, BrokerError) and refused.retriable):
+                raise refused
         if not is_told:
             on_wait(servers)
             is_told = True

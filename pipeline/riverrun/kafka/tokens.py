@@ -9,7 +9,6 @@ import time
 import urllib.parse
 from base64 import b64encode
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from riverrun.config import call_attribute
@@ -28,6 +27,8 @@ _KEPT = 0.75
 _LONGEST_S = 10 * 365 * 86_400
 # librdkafka waits as long for the first token of a client.
 _SECONDS = 10.0
+_PATIENCE_S, _SERIES_S = 30.0, 90.0
+"""How long refused logins may be those with an earlier token, and how long refusals belong together."""
 _MOST_BYTES = 1 << 20
 """Upper bound of a token service's answer."""
 
@@ -188,7 +189,9 @@ class Tokens:
         self._source = source
         self._lock = threading.Lock()
         self._held: Token | None = None
-        self._renew_s = 0.0
+        self._fetched_s = self._renew_s = 0.0
+        self._is_first = True
+        self._refused_s = 0.0
 
     def current(self) -> Token:
         """Return a token that is valid, a new one if the held one ends soon."""
@@ -205,6 +208,29 @@ class Tokens:
                 log.warning("keeping the login's token, as no new one was issued: %s", error)
             return self._held
 
+    def may_help(self) -> bool:
+        """Return whether a login that was refused may succeed with a newer token, which is fetched if need be.
+
+        After a stall of the machine, clients log in with a token that has ended, before they ask for the next one.
+        """
+        with self._lock:
+            now_s = time.time()  # noqa: TID251 - as above
+            # Clients report logins with the earlier token for a while, and one with the new one is a refusal for good.
+            since_s = now_s - self._refused_s
+            if since_s <= _SERIES_S:
+                return since_s <= _PATIENCE_S
+            is_fresh = now_s - self._fetched_s <= _PATIENCE_S
+            if self._held is None or (is_fresh and self._is_first):
+                return False
+            if not is_fresh:
+                try:
+                    self._held = self._fetched(now_s)
+                except (BrokerError, ConfigError) as error:
+                    log.warning("the login was refused, and no new token was issued: %s", error)
+                    return isinstance(error, BrokerError) and error.retriable
+            self._refused_s = now_s
+            return True
+
     def _fetched(self, now_s: float) -> Token:
         token = self._source.fetch()
         # Negated, so that NaN is refused as well.
@@ -213,6 +239,7 @@ class Tokens:
             hint = "The end is given in seconds since 1970, not ms. Is this machine's clock right?"
             raise ConfigError(message, hint=hint)
         self._renew_s = now_s + _KEPT * (token.expires_s - now_s)
+        self._fetched_s, self._is_first = now_s, self._held is None
         return token
 
     def for_librdkafka(self, _config: str) -> tuple[str, float, str, dict[str, str]]:
@@ -236,8 +263,19 @@ class Tokens:
         return Provider()
 
 
-# Sources are equal if their settings are, so the cache has one object for each set of settings.
-_tokens = cache(Tokens)
+_known: dict[TokenSource, Tokens] = {}
+"""The tokens of this process: sources are equal if their settings are."""
+
+
+def newer_token_may_help() -> bool:
+    """Return whether a login that was refused may succeed with a newer token; False for logins without tokens."""
+    # Each of them: a new token is fetched for all.
+    helps = [tokens.may_help() for tokens in list(_known.values())]
+    return any(helps)
+
+
+def _tokens(source: TokenSource) -> Tokens:
+    return _known.setdefault(source, Tokens(source))
 
 
 def tokens_of(kafka: Mapping[str, str]) -> Tokens | None:

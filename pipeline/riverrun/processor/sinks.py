@@ -52,18 +52,24 @@ class SinkBatch:
     Args:
         records: The rows, as an Arrow record batch with the columns of the sink's table.
         tombstones: Whether each record has no value, by row. Its columns of the value are null.
+        absent: By row, the columns that keep their values, as the record has no field for them (`absent_fields = "keep"`).
+            They are null in `records`. Empty if each record is a whole row.
     """
 
     tp: TopicPartition
     records: Any
     tombstones: Sequence[bool] = field(repr=False)
+    absent: Sequence[Collection[str]] = field(default=(), repr=False)
 
     def __len__(self) -> int:
         return len(self.tombstones)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows by name of the column: times in UTC, structs and maps as dictionaries."""
+        """Return the rows by name of the column, without absent ones: times in UTC, structs and maps as dictionaries."""
         found: list[dict[str, Any]] = self.records.to_pylist(maps_as_pydicts="strict")
+        for row, names in zip(found, self.absent, strict=False):
+            for name in names:
+                del row[name]
         return found
 
 

@@ -239,7 +239,9 @@ class FollowedExport:
         from riverrun.transfers.sink_rows import SinkRows
 
         config, (key, value) = self.config, live.serdes(version, self.config.window)
-        return SinkRows.of(key or STRING, value or JSON, config.columns, config.key)
+        return SinkRows.of(
+            key or STRING, value or JSON, config.columns, config.key, keeps_absent=config.absent_fields == "keep"
+        )
 
     @contextmanager
     def _readable(self, rows: SinkRows) -> Iterator[ReadableRows]:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from riverrun.decoders import converter, json_decoder
 from riverrun.errors import ConfigError, StateError
+from riverrun.serde.exact_values import in_microseconds
 from riverrun.spark.columns import TIME
 from riverrun.spark.store_files import PARQUET, check_sums
 from riverrun.spark.store_rows import store_columns
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from riverrun.state.api import StoreBuilder
 
 _BATCH = 10_000
+_MISFITS = (pa.ArrowException, OverflowError, ValueError)
 _MILLIS = 1000
 """Microseconds of a millisecond."""
 _NEEDED: dict[StoreKind, tuple[str, ...]] = {
@@ -181,6 +183,19 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
+def _values(column: pa.Array) -> list[Any]:
+    return in_microseconds(column).to_pylist()  # type: ignore[no-any-return]
+
+
+def _millis(column: pa.Array) -> list[int | None]:
+    """Return times in ms, without rounding."""
+    found: list[int | None] = in_microseconds(column).cast(pa.int64()).to_pylist()
+    if any(each is not None and each % _MILLIS for each in found):
+        message = "it has microseconds, and times of stores are ms"
+        raise ValueError(message)
+    return [None if each is None else each // _MILLIS for each in found]
+
+
 @dataclass(slots=True)
 class RowsOfFile:
     """A batch of rows of a file.
@@ -202,13 +217,18 @@ class RowsOfFile:
         self._columns = {}
         for name in self.batch.schema.names:
             column = self.batch.column(name)
-            if pa.types.is_timestamp(column.type):
-                micros = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64()).to_pylist()
-                # Times of windows, versions and updates are ms; a value may be a time as well.
-                if name not in {"key", "value"}:
-                    self._columns[name] = [None if each is None else each // _MILLIS for each in micros]
-                    continue
-            self._columns[name] = column.to_pylist()
+            # Times of windows, versions and updates are ms; a value may be a time as well.
+            is_own = pa.types.is_timestamp(column.type) and name not in {"key", "value"}
+            read = _millis if is_own else _values
+            try:
+                self._columns[name] = read(column)
+            except _MISFITS:
+                for number in range(len(column)):
+                    try:
+                        read(column.slice(number, 1))
+                    except _MISFITS as error:
+                        raise self.error(number, f"{name} does not fit: {error}") from error
+                raise
 
     def time(self, name: str, number: int) -> int | None:
         """Return a time of a row, ms; None if it has none."""

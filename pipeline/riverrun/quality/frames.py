@@ -17,6 +17,7 @@ from riverrun.config.secrets import make_directory
 from riverrun.errors import StateError
 from riverrun.extras import require_extra
 from riverrun.hosting.process import SystemClock
+from riverrun.serde.serdes import without_odd_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -41,6 +42,7 @@ class ColumnStatistics:
         nulls: Number of rows without a value.
         distinct: Number of distinct values, exact up to 1,023, else an estimate.
         lowest: The lowest number; None, like the two below, for columns without numbers.
+        nans: Number of rows with NaN, which count as rows without a value.
     """
 
     nulls: int = 0
@@ -48,6 +50,7 @@ class ColumnStatistics:
     lowest: float | None = None
     highest: float | None = None
     mean: float | None = None
+    nans: int = 0
 
     def __str__(self) -> str:
         """Describe it on one line.
@@ -245,7 +248,7 @@ class _Counted:
     """Counts the values of a column, file by file."""
 
     def __init__(self) -> None:
-        self._nulls = self._numbers = 0
+        self._nulls = self._nans = self._numbers = 0
         self._lowest: float | None = None
         self._highest: float | None = None
         self._sum = 0.0
@@ -255,6 +258,7 @@ class _Counted:
         compute = array_compute()
         present = values.filter(compute.invert(compute.is_null(values, nan_is_null=True)))
         self._nulls += len(values) - len(present)
+        self._nans += len(values) - len(present) - values.null_count
         if not len(present):
             return
         self._add_hashes(present.unique())
@@ -279,7 +283,7 @@ class _Counted:
 
     def statistics(self) -> ColumnStatistics:
         mean = self._sum / self._numbers if self._numbers else None
-        return ColumnStatistics(self._nulls, self._distinct(), self._lowest, self._highest, mean)
+        return ColumnStatistics(self._nulls, self._distinct(), self._lowest, self._highest, mean, self._nans)
 
     def _distinct(self) -> int:
         if self._hashes is None:
@@ -351,5 +355,5 @@ def _cast(table: pa.Table, field: pa.Field) -> Any:
 
 
 def _text(value: Any) -> str:
-    plain = msgspec.to_builtins(value)
+    plain = without_odd_numbers(msgspec.to_builtins(value))
     return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()

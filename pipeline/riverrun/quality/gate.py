@@ -236,7 +236,11 @@ def judge(
             continue
         pages |= {subject: page} if page else {}
         failing += found.add_results(part.expectations, result.results, frame, statistics)
-    found.add_emptied({column for each in judged for column in _columns_of(each.configuration)}, statistics, earlier)
+    columns = {column for each in judged for column in _columns_of(each.configuration)}
+    found.add_emptied(columns, statistics, earlier)
+    asked = [each.configuration for each in judged]
+    missing = {column for each in asked if each.type.endswith("_null") for column in _columns_of(each)}
+    found.add_odd(columns - missing, statistics)
     if failing and report.rows:
         _keep_rows(found, frame, failing, spark, report)
     critical, warnings = tuple(found.failed[CRITICAL]), tuple(found.failed[WARNING])
@@ -309,6 +313,13 @@ class _Findings:
                 lacked = f"in the last check, {then.nulls:,} of {before.rows:,} had none"
                 told = f"none of {counted(statistics.rows, 'row')} has one; {lacked}"
                 self.add(f"column {column} has values", WARNING, told)
+
+    def add_odd(self, judged: set[str], statistics: Statistics) -> None:
+        """Warn of NaN in columns: expectations pass on it, except for those about missing values."""
+        for column in sorted(judged & statistics.columns.keys()):
+            if nans := statistics.columns[column].nans:
+                told = f"{counted(nans, 'row')} of {statistics.rows:,} have NaN, which expectations take for missing"
+                self.add(f"column {column} has no NaN", WARNING, told)
 
     def _add_result(self, name: str, result: Any, valueless: str) -> bool:
         """Add a result, and return whether there are rows that do not meet the expectation."""

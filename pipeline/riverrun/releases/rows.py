@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import decimal
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 
@@ -19,10 +19,12 @@ import msgspec
 
 from riverrun.errors import DeserializationError, ReleaseError
 from riverrun.hosting.release import staging_name
-from riverrun.records import TopicPartition
+from riverrun.records import EPOCH, TopicPartition
 from riverrun.releases.differ import Differ
 from riverrun.releases.topology import tables
 from riverrun.serde.api import field_names, plain_reader
+from riverrun.serde.exact_values import LAST_MS, micros
+from riverrun.serde.serdes import without_odd_numbers
 from riverrun.serde.windowed import of_any_size
 from riverrun.windows import Windowed
 
@@ -54,8 +56,6 @@ class Serdes(Protocol):
 # These identify a row; the window's columns exist only for windowed keys.
 KEY_COLUMNS = "key", "window_start", "window_end"
 _OWN = frozenset(f"_{name}" for name in (*KEY_COLUMNS, "partition", "offset", "time", "change", "late_ms"))
-# The last ms of the year 9999: Python has no later times.
-_LAST_MS = 253_402_300_799_999
 
 
 def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[dict[str, Any]]:
@@ -77,7 +77,7 @@ def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: Se
     for tp, records in batches:
         for key, value, timestamp, offset, _ in records:
             latest[tp] = max(timestamp, latest.get(tp, timestamp))
-            own = _own(tp, timestamp) | {"_offset": offset, "_late_ms": latest[tp] - timestamp}
+            own = _own(tp, timestamp, offset=offset) | {"_offset": offset, "_late_ms": latest[tp] - timestamp}
             found = nothing if value is None else _columns_of_value(tp.topic, _read(tp, read, value))
             yield keys.of(tp, key) | own | found
 
@@ -95,7 +95,11 @@ def difference_rows(
         place = TopicPartition(topic, pair.partition)
         row = pair.new or pair.old
         own = (of_old if pair.new is None else of_new).of(place, pair.key)
-        own |= {"partition": place.partition, "time": _time(row.timestamp if row else 0), "change": pair.change.value}
+        own |= {
+            "partition": place.partition,
+            "time": _time(place, row.timestamp if row else 0),
+            "change": pair.change.value,
+        }
         before: dict[str, Any] = {}
         if pair.old is not None:
             try:
@@ -161,7 +165,8 @@ class KeyColumns:
         found, window = self.read(place, key)
         row = {f"{self.prefix}key": self.whole(found)}
         if window is not None:
-            row[f"{self.prefix}window_start"], row[f"{self.prefix}window_end"] = _time(window.start), _time(window.end)
+            row[f"{self.prefix}window_start"] = _time(place, window.start)
+            row[f"{self.prefix}window_end"] = None if window.end > LAST_MS else _time(place, window.end)
         if self.names and isinstance(found, dict):
             row |= {column: _column(found.get(name)) for name, column in self.names.items()}
         return row
@@ -178,7 +183,7 @@ def whole_key(key: Any, names: Collection[str]) -> Any:
     found = _column(key)
     if found is None or isinstance(found, str | bytes | bool | int | float | decimal.Decimal | datetime):
         return found
-    return msgspec.json.encode(found).decode()
+    return msgspec.json.encode(without_odd_numbers(found)).decode()
 
 
 def _key_reader(sink: Serdes) -> Callable[[bytes], Any]:
@@ -192,8 +197,8 @@ def _names_of_key(sink: Serdes) -> tuple[str, ...]:
     return field_names(inner) or ()
 
 
-def _own(place: TopicPartition, timestamp: int) -> dict[str, Any]:
-    return {"_partition": place.partition, "_time": _time(timestamp)}
+def _own(place: TopicPartition, timestamp: int, **more: int) -> dict[str, Any]:
+    return {"_partition": place.partition, "_time": _time(place, timestamp, **more)}
 
 
 def _columns_of_value(topic: str, value: Any) -> dict[str, Any]:
@@ -225,9 +230,12 @@ def _builtin(value: Any) -> Any:
         return str(value)
 
 
-def _time(ms: int) -> datetime | None:
-    """Return a time in ms as columns hold it; None for a window without an end."""
-    return datetime.fromtimestamp(ms / 1000, UTC) if ms <= _LAST_MS else None
+def _time(place: TopicPartition, ms: int, **more: int) -> datetime:
+    try:
+        return EPOCH + timedelta(microseconds=micros(ms))
+    except ValueError as error:
+        message = f"A record to be judged has a time that frames do not have: {error}"
+        raise DeserializationError(message).at(topic=place.topic, partition=place.partition, **more) from error
 
 
 def _read(place: TopicPartition, deserialize: Callable[[bytes], Any], data: bytes) -> Any:

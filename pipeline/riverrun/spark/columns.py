@@ -18,6 +18,7 @@ from msgspec import inspect
 
 from riverrun.errors import DeserializationError
 from riverrun.serde.api import field_names, plain_reader
+from riverrun.serde.exact_values import end_micros, json_of, micros, moment_in
 from riverrun.windows import Windowed
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 KEY = "key"
 TIME = pa.timestamp("us", "UTC")
-# The last ms of the year 9999: neither Spark's functions nor Python have later times.
-LAST_MS = 253_402_300_799_999
 _KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
 # Number of bits of Spark's int, and maximum number of digits of its decimals; longer ones are text.
 _INT_BITS, _MAX_PRECISION = 32, 38
@@ -44,15 +43,12 @@ _PLAIN: dict[type, pa.DataType] = {
     inspect.DateType: pa.date32(),
 }
 _NARROW = {(int, 16): pa.int16(), (int, 32): pa.int32(), (float, 32): pa.float32()}
+_MISFITS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 _RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType)
 
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +93,17 @@ class Columns:
 
 def array(column: FrameColumn, values: Sequence[Any], places: Callable[[int], dict[str, str | int]]) -> pa.Array:
     """Return one column of some rows."""
-    made = [None if value is None else column.of(value) for value in values]
     try:
-        return pa.array(made, column.kind)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return pa.array([None if value is None else column.of(value) for value in values], column.kind)
+    except _MISFITS:
         # Arrow does not say which value failed, so they are converted again one by one.
-        for number, value in enumerate(made):
+        for number, value in enumerate(values):
+            made = value
             try:
-                pa.array([value], column.kind)
-            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-                message = f"{value!r} is not of type {column.kind}, as column {column.name} requires: {error}"
+                made = None if value is None else column.of(value)
+                pa.array([made], column.kind)
+            except _MISFITS as error:
+                message = f"{made!r} is not of type {column.kind}, as column {column.name} requires: {error}"
                 raise DeserializationError(message).at(**places(number)) from error
         raise
 
@@ -124,7 +121,7 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
         (inner,) = get_args(serde.value_type)
         key = column_of(name, inner)
         start = FrameColumn("window_start", TIME, lambda windowed: micros(windowed.window.start))
-        end = FrameColumn("window_end", TIME, lambda windowed: micros(windowed.window.end))
+        end = FrameColumn("window_end", TIME, lambda windowed: end_micros(windowed.window.end))
         own = FrameColumn(name, key.kind, lambda windowed: key.of(windowed.key), key.is_variant)
         return Columns((own, start, end), plain_reader(serde), name)
     return Columns((column_of(name, serde.value_type),), plain_reader(serde), name)
@@ -138,8 +135,8 @@ def column_of(name: str, value_type: Any) -> FrameColumn:
     if narrow is not None:
         return FrameColumn(name, narrow)
     kind, of = _shape(inspect.type_info(value_type), ())
-    if of is _text:
-        return FrameColumn(name, pa.string(), _text, is_variant=True)
+    if of is json_of:
+        return FrameColumn(name, pa.string(), json_of, is_variant=True)
     return FrameColumn(name, kind, lambda value: of(builtin(value)))
 
 
@@ -169,21 +166,12 @@ def _field_column(name: str, kind: pa.DataType, of: Callable[[Any], Any]) -> Fra
         found = value.get(name)
         return None if found is None else of(found)
 
-    return FrameColumn(name, kind, take, is_variant=of is _text)
+    return FrameColumn(name, kind, take, is_variant=of is json_of)
 
 
 def builtin(value: Any) -> Any:
     """Return a value of a serde as built-in values, from which columns are made."""
     return msgspec.to_builtins(value, builtin_types=_KEPT)
-
-
-def micros(time_ms: int) -> int | None:
-    """Return a time in ms as columns hold it, in µs; None after the year 9999, as for windows without an end.
-
-    >>> micros(1000), micros(2**63 - 1)
-    (1000000, None)
-    """
-    return time_ms * 1000 if time_ms <= LAST_MS else None
 
 
 def with_variants(frame: Any, columns: Iterable[FrameColumn]) -> Any:
@@ -228,15 +216,12 @@ def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[
         return pa.string(), _same
     kind = _PLAIN.get(type(found))
     made: dict[Any, Callable[[Any], Any]] = {inspect.DateTimeType: _moment, inspect.DecimalType: str}
-    return (pa.string(), _text) if kind is None else (kind, made.get(type(found), _same))
+    return (pa.string(), json_of) if kind is None else (kind, made.get(type(found), _same))
 
 
 def _moment(value: Any) -> Any:
-    """Return a time as columns hold it: to the microsecond, and in UTC if it has no zone."""
-    if isinstance(value, str):
-        # Texts have nanoseconds. Texts of digits are times outside of Python's years, for which columns have no value.
-        return None if value.lstrip("-").isdigit() else dt.datetime.fromisoformat(value)
-    return value
+    """Return a time as columns hold it; a text is one that Python may not have."""
+    return moment_in(value) if isinstance(value, str) else value
 
 
 def _narrowed(found: inspect.Metadata, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
@@ -256,7 +241,7 @@ def _union(found: inspect.UnionType, within: tuple[type, ...]) -> tuple[pa.DataT
         return _shape(types[0], within)
     if {type(each) for each in types} == {inspect.IntType, inspect.FloatType}:
         return pa.float64(), float
-    return pa.string(), _text
+    return pa.string(), json_of
 
 
 def _record(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
@@ -264,7 +249,7 @@ def _record(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable
     fields = {name: _shape(known[name], within) for name in field_names(found.cls) or known}
     # A struct needs fields.
     if not fields:
-        return pa.string(), _text
+        return pa.string(), json_of
 
     def of(value: dict[str, Any]) -> dict[str, Any]:
         known = ((name, make, value.get(name)) for name, (_, make) in fields.items())

@@ -21,7 +21,8 @@ from riverrun.errors import RangeError, UnsupportedByHostError
 from riverrun.hosting.progress import polling_progress
 from riverrun.records import OffsetRange
 from riverrun.runtime.recorded_answers import AnsweredLookups
-from riverrun.spark.columns import TIME, FrameColumn, columns_of, micros, spark_schema, with_variants
+from riverrun.serde.exact_values import micros
+from riverrun.spark.columns import TIME, FrameColumn, array, columns_of, spark_schema, with_variants
 from riverrun.spark.dry_levels import HEADERS, DryRunWork, run_level
 from riverrun.spark.options import DEFAULTS, RunOptions
 from riverrun.spark.slices import cut, slices_of
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from riverrun.topology.nodes import SubTopology
     from riverrun.topology.topology import Topology
 
+_TIME = FrameColumn("timestamp", TIME, micros)
 _PLACE = (
-    FrameColumn("timestamp", TIME),
+    _TIME,
     FrameColumn("partition", pa.int32()),
     FrameColumn("headers", HEADERS),
     FrameColumn("task", pa.string()),
@@ -105,8 +107,10 @@ def _typed(records: Any, topic: str, job: Job, topology: Topology, build: Callab
         for batch in batches:
             places = partial(_place_of, topic, batch)
             arrays = [*key(batch["key"].to_pylist(), places), *value(batch["value"].to_pylist(), places)]
-            times = [micros(time_ms) for time_ms in batch["timestamp"].to_pylist()]
-            arrays += [pa.array(times, TIME), *(batch[column.name] for column in _PLACE[1:])]
+            arrays += [
+                array(_TIME, batch["timestamp"].to_pylist(), places),
+                *(batch[column.name] for column in _PLACE[1:]),
+            ]
             yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
 
     raw = records.select("key", "value", *(column.name for column in _PLACE))

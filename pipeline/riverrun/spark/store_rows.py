@@ -20,8 +20,9 @@ from riverrun.hosting.snapshots import open_snapshot, open_state
 from riverrun.kafka.ranges import read_range
 from riverrun.records import OffsetRange
 from riverrun.runtime.context import TaskContext
+from riverrun.serde.exact_values import end_micros, micros
 from riverrun.serde.serdes import BYTES
-from riverrun.spark.columns import KEY, TIME, FrameColumn, array, columns_of, micros
+from riverrun.spark.columns import KEY, TIME, FrameColumn, array, columns_of
 from riverrun.spark.tasks.reporting import reporting
 from riverrun.spark.tasks.work import connected_here
 from riverrun.state.api import StoreKind
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
 
 _BATCH = 10_000
 _PARTITION = FrameColumn("partition", pa.int32())
-_WINDOW = (FrameColumn("window_start", TIME), FrameColumn("window_end", TIME))
-_TIMESTAMP = (FrameColumn("timestamp", TIME),)
-_VALIDITY = (FrameColumn("valid_from", TIME), FrameColumn("valid_to", TIME))
+_WINDOW = (FrameColumn("window_start", TIME, micros), FrameColumn("window_end", TIME, end_micros))
+_TIMESTAMP = (FrameColumn("timestamp", TIME, micros),)
+_VALIDITY = (FrameColumn("valid_from", TIME, micros), FrameColumn("valid_to", TIME, end_micros))
 
 Row = tuple[bytes, bytes, tuple[int | None, ...]]
 """Key, value, and the times (ms) in the order of their columns."""
@@ -213,9 +214,8 @@ def _arrays(store: str, task_id: TaskId, columns: StoreColumns, rows: list[Row])
     def place(_row: int) -> dict[str, str | int]:
         return {"store": store, "task": str(task_id)}
 
-    stamps = [tuple(None if time_ms is None else micros(time_ms) for time_ms in row[2]) for row in rows]
     times = [
-        array(column, [found[at] for found in stamps], place)
+        array(column, [row[2][at] for row in rows], place)
         for at, column in enumerate((*columns.window, *columns.times))
     ]
     return [

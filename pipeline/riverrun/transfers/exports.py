@@ -22,6 +22,8 @@ from riverrun.hosting.progress import is_followed, polling_progress
 from riverrun.kafka.ranges import check_ranges, read_range
 from riverrun.kafka.tombstones import whole_now, why_incomplete
 from riverrun.records import OffsetRange, TopicPartition, Whole
+from riverrun.serde.exact_values import micros
+from riverrun.spark.columns import TIME, FrameColumn, array
 from riverrun.spark.databases import has_jvm, refusal
 from riverrun.spark.failures import complaint, on_executor, spark_failures
 from riverrun.spark.formats import has_files, writer_options
@@ -32,11 +34,18 @@ from riverrun.transfers.jdbc import TOMBSTONE, JdbcTarget, WrittenRows
 from riverrun.transfers.specs import ExportBatch, ExportSpec, escaped, listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.kafka.admin import Admin
 
 _RECORDS_PER_TASK = 100_000
+_RECORD = (
+    FrameColumn("_key", pa.binary()),
+    FrameColumn("value", pa.binary()),
+    FrameColumn("_timestamp", TIME, micros),
+    FrameColumn("_partition", pa.int32()),
+    FrameColumn("_offset", pa.int64()),
+)
 _SCHEMA = "_key binary, value binary, _timestamp timestamp, _partition int, _offset bigint"
 
 
@@ -65,17 +74,20 @@ def _read_piece(
     tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str], texts: Collection[str]
 ) -> Iterator[Any]:
     """Yield a part of a partition as Arrow batches of `_SCHEMA`; the columns of `texts` have to be UTF-8."""
-    kinds = (pa.binary(), pa.binary(), pa.timestamp("us", "UTC"), pa.int32(), pa.int64())
-    schema = pa.schema(list(zip(("_key", "value", "_timestamp", "_partition", "_offset"), kinds, strict=True)))
+    schema = pa.schema([(column.name, column.kind) for column in _RECORD])
     for _, records in read_range(admin_here(kafka), {tp: wanted}):
-        columns = (
+        columns: tuple[Sequence[Any], ...] = (
             [record.key for record in records],
             [record.value for record in records],
-            [record.timestamp * 1000 for record in records],
+            [record.timestamp for record in records],
             [tp.partition] * len(records),
             [record.offset for record in records],
         )
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+
+        def place(number: int, offsets: Sequence[int] = columns[-1]) -> dict[str, str | int]:
+            return {"topic": tp.topic, "partition": tp.partition, "offset": offsets[number]}
+
+        arrays = [array(column, values, place) for column, values in zip(_RECORD, columns, strict=True)]
         found = pa.RecordBatch.from_arrays(arrays, schema=schema)
         for name in texts:
             _check_text(tp, found, name)

@@ -28,6 +28,7 @@ from riverrun.errors import ConfigError, EngineError, RangeError, StreamsError, 
 from riverrun.foreign_files import described, read_document, sealed
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION
 from riverrun.records import TopicPartition
+from riverrun.transfers.sink_rows import require_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -96,6 +97,8 @@ class FileSink:
 
     def write(self, batch: SinkBatch) -> None:
         """Keep rows until the commit."""
+        if self._form == "json":
+            require_numbers(batch, self._table.schema.names, "JSON")
         self._pending[batch.tp].append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

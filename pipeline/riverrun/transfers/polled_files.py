@@ -21,10 +21,19 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from riverrun.errors import ConfigError, DeserializationError, EngineError, StreamsError
+from riverrun.serde.exact_values import in_microseconds
 from riverrun.transfers.import_progress import FilePlace, Position
 from riverrun.transfers.import_rows import SourceRow
 from riverrun.transfers.import_source import Found
-from riverrun.transfers.text_files import CsvForm, codec_of, document_of, lines_of, objects_of, written_record
+from riverrun.transfers.text_files import (
+    MOST_BYTES,
+    CsvForm,
+    codec_of,
+    document_of,
+    lines_of,
+    objects_of,
+    written_record,
+)
 from riverrun.transfers.text_frames import name_of, unique_names
 
 if TYPE_CHECKING:
@@ -37,6 +46,7 @@ _ESCAPED = re.compile(r"[^a-zA-Z0-9_\-!.~'()*,;:$&+=@/\x80-\U0010ffff]")
 _PATTERN = re.compile(r"[*?\[]")
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "created")
 """Fields by which file stores show that a file has changed."""
+_MISFITS = (pa.ArrowException, KeyError, OverflowError, ValueError)
 _ROWS = 5_000
 _DAMAGED = (pa.ArrowInvalid, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile, EOFError)
 """Errors of a file that no repetition mends."""
@@ -189,7 +199,7 @@ class PolledFiles:
             if self._format == "parquet":
                 yield from _parquet_rows(file, name)
                 return
-            lines = lines_of((line.removesuffix(b"\n") for line in file), self._codec, name)
+            lines = lines_of(_pieces(file, name), self._codec, name)
             yield from self._csv_rows(lines, name) if self._format == "csv" else self._json_rows(lines, name)
 
     def _json_rows(self, lines: Iterator[tuple[int, str]], name: str) -> Iterator[SourceRow]:
@@ -214,7 +224,7 @@ class PolledFiles:
         for number, cells in records:
             if not names:
                 has_header = self._options.get("header") == "true"
-                names = unique_names(cells) if has_header else [f"_c{at}" for at in range(len(cells))]
+                names = unique_names(cells, has_case=True) if has_header else [f"_c{at}" for at in range(len(cells))]
                 if has_header:
                     continue
             place = f"Line {number} of {name}"
@@ -244,22 +254,49 @@ class PolledFiles:
             raise EngineError(message, hint="Check that the store answers.") from error
 
 
+def _pieces(file: Any, name: str) -> Iterator[bytes]:
+    """Yield the bytes between line feeds; refuse a piece that would fill the memory, such as one of a gzip bomb."""
+    while piece := file.readline(MOST_BYTES + 1):
+        if len(piece) > MOST_BYTES:
+            message = f"A line of {name} has more than {MOST_BYTES:,} bytes"
+            raise DeserializationError(message, hint="Is it a file of lines, in the format that the import names?")
+        yield piece.removesuffix(b"\n")
+
+
 def _parquet_rows(file: Any, name: str) -> Iterator[SourceRow]:
     number = 0
     for batch in parquet.ParquetFile(file).iter_batches(_ROWS):
-        for fields in _in_microseconds(batch).to_pylist(maps_as_pydicts="lossy"):
+        for fields, problem in _fields_of(batch):
             number += 1
-            yield SourceRow(fields, f"Row {number} of {name}")
+            yield SourceRow(fields, f"Row {number} of {name}", problem=problem)
 
 
-def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    # Python's times have no nanoseconds.
-    fields = [
-        field.with_type(pa.timestamp("us", field.type.tz)) if pa.types.is_timestamp(field.type) else field
-        for field in batch.schema
-    ]
-    columns = [column.cast(field.type, safe=False) for column, field in zip(batch.columns, fields, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+def _fields_of(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """Yield the columns of rows, and why a row cannot be read."""
+    try:
+        columns = {name: _values(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+    except _MISFITS:
+        # Arrow does not say which value failed, so they are converted again one by one.
+        for number in range(len(batch)):
+            yield _fields_of_row(batch.slice(number, 1))
+    else:
+        for number in range(len(batch)):
+            yield {name: values[number] for name, values in columns.items()}, None
+
+
+def _fields_of_row(row: pa.RecordBatch) -> tuple[dict[str, Any], str | None]:
+    found: dict[str, Any] = {}
+    problems = []
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            found[name] = _values(column)[0]
+        except _MISFITS as error:
+            problems.append(f"column {name} cannot be read: {error}")
+    return found, "; ".join(problems) or None
+
+
+def _values(column: pa.Array) -> list[Any]:
+    return in_microseconds(column).to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
 
 
 def _identity(name: str) -> str:

@@ -8,6 +8,8 @@ database nor the time zone of its values matters. The database compares; Python 
 from __future__ import annotations
 
 import datetime as dt
+import math
+import re
 import time
 import uuid
 from collections import deque
@@ -37,6 +39,10 @@ _MOST_COUNTED = 100_000
 # Rows with one value are read at once where no second column tells them apart.
 _MOST_ALIKE = 1_000_000
 # Time zones that the database does not name, and clocks that differ.
+_FINER = re.compile(
+    r"TIME(STAMP)?_NS|(DATETIME2|DATETIMEOFFSET)(?!\()|(TIME|TIMESTAMP|DATETIME2|DATETIMEOFFSET) ?\([7-9]\)"
+)
+"""Types with digits behind microseconds; those of SQL Server have seven by default."""
 _LONGEST_AHEAD = dt.timedelta(days=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _FINITE_HINT = "Correct the row, or select the others by a query, such as one with WHERE isfinite(at)."
@@ -95,10 +101,32 @@ class PolledTable:
         self._highest.clear()
         self._has_more = False
         with self._told():
-            self._require(columns_of(self._engine, self._from))
+            there = columns_of(self._engine, self._from)
+            self._require(there)
+            if twice := sorted({name for name in there if there.count(name) > 1}):
+                message = f"{self._what} at {self._address} has two columns with the name {twice[0]}"
+                raise ConfigError(message, hint="Records have each name once: give one of them another by AS.")
+            self._refuse_finer()
             if self._table is not None:
                 has_index = _may_have_index(self._engine, self._table, self._columns[0])
                 self._look = (_look_by_index if has_index else _look_by_scan)(self._table, self._columns)
+
+    def _refuse_finer(self) -> None:
+        """Refuse columns with nanoseconds: Python's times would be cut, and not be those that the database compares."""
+        dialect, types = self._engine.dialect, dict[str, str]()
+        if dialect.name == "duckdb":
+            query = sa.select(sa.text("*")).select_from(self._from).compile(dialect=dialect)
+            with self._engine.connect() as connection:
+                types = {row[0]: str(row[1]) for row in connection.exec_driver_sql(f"DESCRIBE {query}")}
+        elif dialect.name in {"mssql", "oracle"} and self._table is not None:
+            columns = sa.inspect(self._engine).get_columns(self._table.name, self._table.schema)
+            types = {each["name"]: str(each["type"].compile(dialect)) for each in columns}
+        for name, type_ in types.items():
+            if is_finer(type_):
+                message = f"Column {name} of {self._what.lower()} at {self._address} is {type_}, and records have microseconds"
+                raise ConfigError(
+                    message, hint="Select it by a query that casts it, such as to TIMESTAMP, or to a text."
+                )
 
     def close(self) -> None:
         """Close the connections."""
@@ -221,7 +249,9 @@ class PolledTable:
         raise ConfigError(message, hint="Fill the column, and declare it NOT NULL; or select other rows by a query.")
 
     def _refuse_infinite(self, connection: sa.Connection, value: Any) -> None:
-        """Refuse an infinite time, which the driver returns as Python's first or last: no row is found by it."""
+        """Refuse an infinite value: no row is above it. Drivers return infinite times as Python's first or last one."""
+        if isinstance(value, float | Decimal) and not math.isfinite(value):
+            self._refuse_no_position(str(value))
         end = value.replace(tzinfo=None) if isinstance(value, dt.datetime) else value
         if end in {dt.datetime.max, dt.date.max}:  # noqa: DTZ901 - the zone was removed
             beyond = self._rising > _bound(value)
@@ -231,8 +261,11 @@ class PolledTable:
             return
         query = sa.select(sa.literal_column("1")).select_from(self._from).where(beyond).limit(1)
         if connection.execute(query).first() is not None:
-            message = f"{self._what} at {self._address} has a row whose {self._columns[0]} is infinite"
-            raise ConfigError(message, hint=_FINITE_HINT)
+            self._refuse_no_position("infinite")
+
+    def _refuse_no_position(self, what: str) -> NoReturn:
+        message = f"{self._what} at {self._address} has a row whose {self._columns[0]} is {what}"
+        raise ConfigError(message, hint=_FINITE_HINT)
 
     def _refuse_future(self, highest: Any) -> None:
         """Refuse a time far ahead: once it is the position, rows of all times before it would be missed."""
@@ -302,6 +335,15 @@ class PolledTable:
         if isinstance(error, ProgrammingError) or reason.startswith("no such "):
             return ConfigError(f"{self._what} at {self._address} cannot be read: {reason}")
         return waiting
+
+
+def is_finer(type_: str) -> bool:
+    """Return whether a column of a type has digits behind microseconds.
+
+    >>> [is_finer(each) for each in ("TIMESTAMP_NS[]", "DATETIME2", "TIMESTAMP(9)", "TIMESTAMP(6)", "DATETIME2(3)")]
+    [True, True, True, False, False]
+    """
+    return _FINER.search(type_.upper()) is not None
 
 
 def _table(name: str) -> sa.TableClause:

@@ -8,6 +8,7 @@ Any other key is `_key`. Windowed keys have `_window_start` and `_window_end` as
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -16,16 +17,18 @@ import pyarrow as pa
 
 from riverrun.decoders import json_decoder
 from riverrun.errors import ConfigError
-from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, SinkBatch
+from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, RefusedRecordsError, SinkBatch
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
+from riverrun.schemas.framed import HEAD_BYTES, MAGIC
 from riverrun.serde.api import plain_reader
-from riverrun.serde.serdes import JSON
+from riverrun.serde.exact_values import LAST_MS, exact_double, micros, refuse_nanos, rows_with_odd_numbers
+from riverrun.serde.serdes import JSON, is_json
 from riverrun.serde.windowed import of_any_size
-from riverrun.spark.columns import LAST_MS, TIME, Columns, FrameColumn, builtin, column_of, field_columns, micros
+from riverrun.spark.columns import TIME, Columns, FrameColumn, array, builtin, column_of, field_columns
 from riverrun.windows import Windowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from riverrun.records import RawFields, TopicPartition
     from riverrun.serde.api import Serde
@@ -41,6 +44,8 @@ _TYPES: Mapping[str, Any] = {
 }
 """Python types by the names that configurations have for them (`riverrun.config.exports.COLUMN_TYPES`)."""
 _WINDOW = ("_window_start", "_window_end")
+_LONG_TIME = re.compile(rb":\d\d[.,]\d{6}\d*[1-9]")
+_TIME = FrameColumn(TIMESTAMP, TIME, micros)
 _OWN = frozenset({"_key", *_WINDOW, TIMESTAMP, PARTITION, OFFSET})
 
 
@@ -50,10 +55,18 @@ class SinkRows:
 
     key: Columns
     value: Columns
+    fields_of: Callable[[bytes], Collection[str]] | None = None
+    """Returns the names of the fields that a value has; None if each value is a whole row."""
 
     @classmethod
     def of(
-        cls, key_serde: Serde[Any], value_serde: Serde[Any], declared: Mapping[str, str], names: Sequence[str] = ()
+        cls,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        declared: Mapping[str, str],
+        names: Sequence[str] = (),
+        *,
+        keeps_absent: bool = False,
     ) -> SinkRows:
         """Return the rows of a topic.
 
@@ -62,6 +75,7 @@ class SinkRows:
             value_serde: Reads values.
             declared: Types of columns by name, for JSON values without a type; empty for the columns of the serde.
             names: Names for the columns of the key; empty for their own.
+            keeps_absent: Whether columns without a field in the record keep their values.
         """
         value = _declared(value_serde, declared) if declared else _value_part(value_serde)
         key = _key_part(of_any_size(key_serde), {column.name for column in value.columns})
@@ -72,7 +86,7 @@ class SinkRows:
         if twice:
             message = f"Two columns have the name {twice[0]}"
             raise ConfigError(message, hint="Name the columns of the key with key = [...].")
-        return cls(key, value)
+        return cls(key, value, _fields_reader(value_serde, value) if keeps_absent else None)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -98,12 +112,29 @@ class SinkRows:
         arrays = [
             *self.key.arrays(keys, place),
             *self.value.arrays(values, place),
-            pa.array([micros(record[RAW_TIMESTAMP]) for record in records], TIME),
+            array(_TIME, [record[RAW_TIMESTAMP] for record in records], place),
             pa.array([tp.partition] * len(records), pa.int32()),
             pa.array([record[RAW_OFFSET] for record in records], pa.int64()),
         ]
         found = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        return SinkBatch(tp, found, [value is None for value in values])
+        return SinkBatch(tp, found, [value is None for value in values], self._absent(values))
+
+    def _absent(self, values: Sequence[bytes | None]) -> list[frozenset[str]]:
+        if self.fields_of is None:
+            return []
+        names = frozenset(column.name for column in self.value.columns)
+        return [frozenset() if value is None else names.difference(self.fields_of(value)) for value in values]
+
+
+def _fields_reader(serde: Serde[Any], value: Columns) -> Callable[[bytes], Collection[str]]:
+    """Return the function that returns the names of the fields that a value has."""
+    is_framed = serde.name.startswith("json_schema")
+    if [column.name for column in value.columns] == ["value"] or not (is_json(serde) or is_framed):
+        message = f'absent_fields = "keep" needs JSON with fields, and values have serde {serde.name}'
+        raise ConfigError(message, hint="Declare the columns ([exports.NAME.columns]), or leave absent_fields out.")
+    read = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
+    # Where the head of a schema is part of the value, the first byte is no JSON.
+    return lambda data: read(data[HEAD_BYTES:] if is_framed and data[0] == MAGIC else data) or {}
 
 
 def _value_part(serde: Serde[Any]) -> Columns:
@@ -114,7 +145,17 @@ def _value_part(serde: Serde[Any]) -> Columns:
     if not columns:
         return Columns((column_of("value", serde.value_type),), read, "value")
     _refuse_own([column.name for column in columns])
-    return Columns(columns, lambda data: builtin(read(data)), "value")
+    times = [column.name for column in columns if column.kind == TIME] if is_json(serde) else []
+
+    def row(data: bytes) -> Any:
+        # Decoders round times of JSON to microseconds.
+        if times and _LONG_TIME.search(data):
+            fields = msgspec.json.decode(data)
+            for name in times:
+                refuse_nanos(str(fields.get(name)))
+        return builtin(read(data))
+
+    return Columns(columns, row, "value")
 
 
 def _key_part(serde: Serde[Any], taken: set[str]) -> Columns:
@@ -157,7 +198,7 @@ def _of_part(column: FrameColumn, at: int) -> FrameColumn:
 def _bound(time_ms: int) -> int:
     """Return a bound of a window in µs."""
     # A window without an end gets the latest time, as columns of a key cannot be null.
-    return min(time_ms, LAST_MS) * 1000
+    return micros(min(time_ms, LAST_MS))
 
 
 def _renamed(key: Columns, names: Sequence[str]) -> Columns:
@@ -175,12 +216,32 @@ def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> Columns:
         message = f"columns are declared, but values have serde {serde.name}"
         raise ConfigError(message, hint="Declare columns only of JSON values without a type (serde json).")
     _refuse_own(declared)
-    fields = [(f"f{number}", _TYPES[kind] | None, None) for number, kind in enumerate(declared.values())]
+    # As they are written: decoders round times to microseconds, and whole numbers to doubles.
+    written = {"timestamp": str, "double": int | float}
+    types = [written.get(kind, _TYPES[kind]) for kind in declared.values()]
+    fields = [(f"f{number}", type_ | None, None) for number, type_ in enumerate(types)]
     rename = {f"f{number}": name for number, name in enumerate(declared)}
     row = msgspec.defstruct("Row", fields, rename=rename)
     read = json_decoder(row).decode
-    columns = tuple(_of_part(column_of(name, _TYPES[kind]), at) for at, (name, kind) in enumerate(declared.items()))
+    made = [column_of(name, _TYPES[kind]) for name, kind in declared.items()]
+    doubles = (replace(each, of=exact_double) if each.kind == pa.float64() else each for each in made)
+    columns = tuple(_of_part(column, at) for at, column in enumerate(doubles))
     return Columns(columns, lambda data: msgspec.structs.astuple(read(data)), "value")
+
+
+def require_numbers(batch: SinkBatch, names: Iterable[str], what: str, *, nan_only: bool = False) -> None:
+    """Refuse records with NaN, or an infinity, in columns for which the target, or JSON, has neither."""
+    reasons: dict[tuple[TopicPartition, int], str] = {}
+    for name in names:
+        for row in rows_with_odd_numbers(batch.records.column(name), nan_only=nan_only):
+            offset = batch.records.column(OFFSET)[row].as_py()
+            odd = "NaN" if nan_only else "NaN or infinity"
+            reasons[batch.tp, offset] = (
+                f"Record {batch.tp}@{offset} has {odd} in column {name}, which {what} does not have"
+            )
+    if reasons:
+        hint = "Write null or a text instead, or let the export skip such records: deserialization_exception_handler."
+        raise RefusedRecordsError(next(iter(reasons.values())), reasons, hint=hint)
 
 
 def _refuse_own(names: Mapping[str, str] | Sequence[str]) -> None:

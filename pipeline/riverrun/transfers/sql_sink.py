@@ -34,12 +34,17 @@ from riverrun.extras import require_extra
 from riverrun.hosting.process import this_user
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION, RefusedRecordsError
 from riverrun.records import TopicPartition
+from riverrun.transfers.sink_rows import require_numbers
 from riverrun.transfers.sql_columns import check_names, check_types
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
+
+    Change: TypeAlias = tuple[bool, dict[str, Any]]
+    """Whether a row is deleted, and the columns that its record has."""
 
 # Some databases index no texts without a limit, and a key needs an index.
 _KEY_LENGTH = 255
@@ -60,7 +65,7 @@ _UTC_SESSIONS: Mapping[str, Sequence[str]] = {
     "mysql": ("SET time_zone = '+00:00'",),
     "mariadb": ("SET time_zone = '+00:00'",),
 }
-"""Statements by which columns of times without a zone get times in UTC."""
+"""Statements by which columns of times without a zone get times in UTC, and MySQL's TIMESTAMP is read as such."""
 # Drivers raise these for values that they cannot send, such as texts with U+0000.
 _UNBOUND = (ValueError, OverflowError)
 _OF_ROWS = (IntegrityError, DataError, *_UNBOUND)
@@ -97,8 +102,6 @@ class SqlSink:
         self._place = self._engine.url.render_as_string(hide_password=True)
         self._dialect = self._engine.dialect.name
         check_names(table.schema.names, name, self._engine.dialect)
-        for statement in _UTC_SESSIONS.get(self._dialect, ()):
-            sa.event.listen(self._engine, "connect", partial(_set_session, (statement,)))
         self._rows = _rows_table(table, name, self._dialect)
         self._offsets = _offsets_table(self._rows, self._dialect)
         self._epochs: dict[TopicPartition, int] = {}
@@ -138,20 +141,22 @@ class SqlSink:
             if reasons:
                 hint = 'Records without a key can only be added: mode = "append".'
                 raise RefusedRecordsError(next(iter(reasons.values())), reasons, hint=hint)
+        kinds = {field.name: field.type for field in self._table.schema}
+        require_numbers(batch, (name for name, kind in kinds.items() if pa.types.is_nested(kind)), "JSON")
+        if self._dialect == "sqlite":
+            floats = (name for name, kind in kinds.items() if pa.types.is_floating(kind))
+            require_numbers(batch, floats, "SQLite", nan_only=True)
         self._pending.append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write the rows and the offsets in one transaction."""
-        rows = [self._bound(row) for batch in self._pending for row in batch.rows()]
-        gone: list[dict[str, Any]] = []
-        if self._table.is_upsert:
-            gone, rows = self._last(rows, [each for batch in self._pending for each in batch.tombstones])
-        with self._told(f"write {len(rows)} rows", gone, rows), self._engine.begin() as connection:
+        changes = self._changes()
+        with self._told(f"write {len(changes)} rows", changes), self._engine.begin() as connection:
             # The offsets first: they lock their rows until the end, so an owner that was fenced fails before it writes.
             for tp in sorted(offsets):
                 self._advance(connection, tp, offsets[tp])
-            self._delete(connection, gone)
-            self._write(connection, rows)
+            for is_deletion, rows in self._grouped(changes):
+                (self._delete if is_deletion else self._write)(connection, rows)
             for tp, before, kept in self._removals:
                 self._remove(connection, tp, before, kept)
         self._pending.clear()
@@ -225,26 +230,51 @@ class SqlSink:
             columns.export == self._table.export, columns.topic == tp.topic, columns.partition == tp.partition
         )
 
-    def _last(
-        self, rows: list[dict[str, Any]], tombstones: Sequence[bool]
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the rows to delete, and those to write: of several rows with one key the last counts."""
-        last = {self._key_of(row): (row, is_deleted) for row, is_deleted in zip(rows, tombstones, strict=True)}
-        gone = [row for row, is_deleted in last.values() if is_deleted]
-        return gone, [row for row, is_deleted in last.values() if not is_deleted]
+    def _changes(self) -> list[Change]:
+        return [
+            (self._table.is_upsert and is_tombstone, self._bound(row))
+            for batch in self._pending
+            for row, is_tombstone in zip(batch.rows(), batch.tombstones, strict=True)
+        ]
+
+    def _grouped(self, changes: Sequence[Change]) -> Iterable[tuple[bool, list[dict[str, Any]]]]:
+        """Return rows to delete, and then rows to write by their columns; changes of one key are one row."""
+        gone, left = dict[Any, dict[str, Any]](), dict[Any, dict[str, Any]]()
+        for number, (is_deletion, row) in enumerate(changes):
+            key = self._key_of(row) if self._table.is_upsert else number
+            if is_deletion:
+                gone[key] = row
+                left.pop(key, None)
+            else:
+                left[key] = {**left.get(key, {}), **row}
+        groups: dict[frozenset[str], list[dict[str, Any]]] = {}
+        for row in left.values():
+            groups.setdefault(frozenset(row), []).append(row)
+        return [(True, [*gone.values()]), *((False, rows) for rows in groups.values())]
 
     def _key_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(row[column] for column in self._table.key)
 
     def _write(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
-        """Add rows, or replace them by key."""
-        insert = self._upsert() if self._table.is_upsert else sa.insert(self._rows)
-        if insert is None:
-            # Without an upsert, rows that are replaced are deleted, too.
-            self._delete(connection, rows)
-            insert = sa.insert(self._rows)
+        """Add rows of the same columns, or replace what they have by key."""
+        insert, columns = sa.insert(self._rows), rows[0].keys()
+        if self._table.is_upsert:
+            upsert = self._upsert(columns)
+            if len(columns) < len(self._rows.c):
+                # Constraints are about whole rows: databases check the row to add before they look whether it is there.
+                rows = self._not_updated(connection, rows)
+            elif upsert is None:
+                self._delete(connection, rows)
+            insert = insert if upsert is None else upsert
         if rows:
             connection.execute(insert, rows)
+
+    def _not_updated(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Update rows by key, and return those that are not in the table."""
+        change = updating(self._rows, self._table.key, rows[0])
+        bound = [{f"value_{at}": row[name] for at, name in enumerate(rows[0])} for row in rows]
+        # One by one, as drivers do not count the rows of each.
+        return [row for row, each in zip(rows, bound, strict=True) if not connection.execute(change, each).rowcount]
 
     def _delete(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
         keys = [self._key_of(row) for row in rows]
@@ -260,22 +290,20 @@ class SqlSink:
         values = [{f"key_{number}": value for number, value in enumerate(found)} for found in keys]
         connection.execute(sa.delete(self._rows).where(each), values)
 
-    def _upsert(self) -> Any:
-        """Return the statement that adds or replaces a row; None if the database has none."""
+    def _upsert(self, columns: Collection[str]) -> Any:
+        """Return the statement that adds a row, or replaces some columns of one; None if the database has none."""
         make = _UPSERTS.get(self._dialect)
         if make is None:
             return None
         insert = make(self._rows)
-        changed = {
-            column.name: insert.excluded[column.name] for column in self._rows.c if column.name not in self._table.key
-        }
+        changed = {name: insert.excluded[name] for name in columns if name not in self._table.key}
         return insert.on_conflict_do_update(index_elements=list(self._table.key), set_=changed)
 
     def _bound(self, row: dict[str, Any]) -> dict[str, Any]:
         # SQLite has no decimals; as floats they would lose digits.
         if self._dialect == "sqlite":
             for field in self._table.schema:
-                if pa.types.is_decimal(field.type) and row[field.name] is not None:
+                if pa.types.is_decimal(field.type) and row.get(field.name) is not None:
                     row[field.name] = str(row[field.name])
         return row
 
@@ -345,28 +373,24 @@ class SqlSink:
         return self._engine.connect() if self._dialect == "duckdb" else nullcontext()
 
     @contextmanager
-    def _told(
-        self, doing: str, gone: Sequence[dict[str, Any]] = (), rows: Sequence[dict[str, Any]] = ()
-    ) -> Iterator[None]:
+    def _told(self, doing: str, changes: Sequence[Change] = ()) -> Iterator[None]:
         try:
             yield
         except (SQLAlchemyError, *_UNBOUND) as error:
-            raise self._error(error, doing, gone, rows) from error
+            raise self._error(error, doing, changes) from error
 
-    def _error(
-        self, error: Exception, doing: str, gone: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]
-    ) -> ConfigError | EngineError:
+    def _error(self, error: Exception, doing: str, changes: Sequence[Change]) -> ConfigError | EngineError:
         reason = reason_of(error)
         waiting = EngineError(f"The database {self._place} cannot {doing}: {reason}", hint="Check that it runs.")
         if getattr(error, "connection_invalidated", False) or not isinstance(error, (StatementError, *_UNBOUND)):
             return waiting
         # Only what the database refuses for good ends the follower; it retries an `EngineError`.
         try:
-            if (gone or rows) and not sa.inspect(self._engine).has_table(self._rows.name, self._rows.schema):
+            if changes and not sa.inspect(self._engine).has_table(self._rows.name, self._rows.schema):
                 return self._gone()
             if _is_passing(error):
                 return waiting
-            refused = self._refused(gone, rows)
+            refused = self._refused(changes)
         except SQLAlchemyError:
             return waiting
         hint = "Nothing of the transaction was written. Alter the table, then follow again."
@@ -382,17 +406,15 @@ class SqlSink:
             return RefusedRecordsError(first, reasons, hint=hint)
         return ConfigError(first, hint=hint)
 
-    def _refused(
-        self, gone: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]
-    ) -> dict[tuple[TopicPartition, int], Exception]:
+    def _refused(self, changes: Sequence[Change]) -> dict[tuple[TopicPartition, int], Exception]:
         """Return the errors of the rows that the database refuses, by their places."""
         # Errors of a statement with many rows name none of them. Each row is tried, and nothing of it is committed. Rows
         # stay in the transaction until one is refused, as they may be refused only together.
         found: dict[tuple[TopicPartition, int], Exception] = {}
         with self._engine.connect() as connection:
-            for act, row in (*((self._delete, row) for row in gone), *((self._write, row) for row in rows)):
+            for is_deletion, row in changes:
                 try:
-                    act(connection, [row])
+                    (self._delete if is_deletion else self._write)(connection, [row])
                 except (StatementError, *_UNBOUND) as error:
                     if _is_passing(error):
                         raise
@@ -462,8 +484,11 @@ def engine_of(url: str) -> sa.Engine:
     # duckdb-engine turns decimals into floats otherwise.
     if engine.dialect.name == "duckdb":
         engine.dialect.supports_native_decimal = True
+    session = [*_UTC_SESSIONS.get(engine.dialect.name, ())]
     if engine.dialect.name == "postgresql":
-        sa.event.listen(engine, "connect", partial(_set_session, _POSTGRESQL_SESSION))
+        session += _POSTGRESQL_SESSION
+    if session:
+        sa.event.listen(engine, "connect", partial(_set_session, session))
     return engine
 
 
@@ -484,6 +509,13 @@ def _set_session(statements: Sequence[str], connection: Any, _record: Any) -> No
         cursor.execute(statement)
     cursor.close()
     connection.commit()
+
+
+def updating(table: sa.Table, key: Sequence[str], columns: Iterable[str]) -> sa.Update:
+    """Return the statement that changes columns of a row by key; its parameters are `value_N` by the number of the column."""
+    names = {name: sa.bindparam(f"value_{at}") for at, name in enumerate(columns)}
+    change = {name: bound for name, bound in names.items() if name not in key}
+    return sa.update(table).where(*(table.c[name] == names[name] for name in key)).values(change)
 
 
 def _rows_table(table: SinkTable, name: str, dialect: str) -> sa.Table:
@@ -529,7 +561,9 @@ def _key_text(length: int, dialect: str) -> Any:
 
 def _type(field: Any, dialect: str, *, is_key: bool) -> Any:
     kind = field.type
-    if pa.types.is_nested(kind) or (field.metadata == JSON_FIELD and not is_key):
+    # SQLite makes numbers of texts in columns of the type JSON, with 15 digits.
+    is_json_text = field.metadata == JSON_FIELD and not is_key and dialect != "sqlite"
+    if pa.types.is_nested(kind) or is_json_text:
         return sa.JSON(none_as_null=True)
     if pa.types.is_decimal(kind):
         return sa.Text() if dialect == "sqlite" else sa.Numeric(kind.precision, kind.scale)

@@ -30,6 +30,8 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+MOST_BYTES = 64 * 2**20
+"""Maximum size of a line, and of a record of several lines."""
 _SHOWN = 100
 """Maximum number of characters of a line in messages."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
@@ -195,13 +197,16 @@ class CsvForm:
                 continue
             try:
                 cells = self._cells(text)
-                parts, quotes = [line], self._quotes(line)
+                parts, quotes, size = [line], self._quotes(line), 0
                 while cells is None:
                     following = next(lines, None)
-                    if following is None:
+                    if following is None or size > MOST_BYTES:
                         problem = "a quote is not closed by the end of the file"
+                        if following is not None:
+                            problem = f"a quote is not closed after {MOST_BYTES:,} characters"
                         raise malformed(file, number, problem, "".join(parts[:2]))
                     parts.append(following[1])
+                    size += len(following[1])
                     quotes += self._quotes(following[1])
                     # Only then can the record be complete. To parse it at each line would take quadratic time.
                     if not quotes % 2:

@@ -299,11 +299,23 @@ def _are_texts(schema: Any, names: Sequence[str]) -> list[bool]:
     return [isinstance(schema[name].dataType, StringType) for name in names]
 
 
-def unique_names(cells: Cells) -> list[str]:
-    """Return the names of a header's columns, made unique as by Spark: by the number of the column."""
+def unique_names(cells: Cells, *, has_case: bool = False) -> list[str]:
+    """Return the names of a header's columns, made unique as by Spark: by the number of the column.
+
+    >>> unique_names(["v", "V", None]), unique_names(["v", "V", "a", "a"], has_case=True)
+    (['v0', 'V1', '_c2'], ['v', 'V', 'a2', 'a3'])
+
+    Raises:
+        ConfigError: If two columns still have one name.
+    """
     names = [cell or f"_c{number}" for number, cell in enumerate(cells)]
-    lower = [name.lower() for name in names]
-    return [f"{name}{at}" if lower.count(name.lower()) > 1 else name for at, name in enumerate(names)]
+    known = names if has_case else [name.lower() for name in names]
+    unique = [f"{name}{at}" if known.count(known[at]) > 1 else name for at, name in enumerate(names)]
+    for at, name in enumerate(found := unique if has_case else [name.lower() for name in unique]):
+        if name in found[:at]:
+            message = f"The header {','.join(names)} has two columns that would be {unique[at]}"
+            raise ConfigError(message, hint="Rename one of them.")
+    return unique
 
 
 def _schema_of(spec: ImportSpec, lines: _Lines) -> Any:

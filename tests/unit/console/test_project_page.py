@@ -65,7 +65,11 @@ def version(name: str, *, live: bool, lag: int) -> dict[str, Any]:
 def test_the_lag_of_a_version_whose_offsets_are_beyond_the_end_has_an_error() -> None:
     lag = InputLag(TopicPartition("clicks", 0), False, 3, 0, 5)
     assert lag_object([lag])["error"] is None
-    assert "9 of clicks-0, which ends at 5" in lag_object([lag, lag._replace(committed=9)])["error"]
+    assert lag_object([lag])["beyond"] == ""
+    shown = lag_object([lag, lag._replace(committed=9)])
+    assert "9 of clicks-0, which ends at 5" in shown["error"]
+    assert shown["beyond"] == "2 behind, 4 beyond the end"
+    assert [each["beyond"] for each in shown["inputs"]] == ["4 beyond the end", ""]
 
 
 def project() -> dict[str, Any]:

@@ -27,7 +27,7 @@ def test_statistics_are_those_of_all_rows(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.rows == 3
     assert found.columns == {
         "whole": ColumnStatistics(1, 2, -2, 4, 1),
-        "part": ColumnStatistics(1, 2, 0.5, 1.5, 1),
+        "part": ColumnStatistics(1, 2, 0.5, 1.5, 1, 1),
         "text": ColumnStatistics(0, 2),
         "price": ColumnStatistics(1, 2, 1.5, 2.5, 2),
         "mixed": ColumnStatistics(1, 2),

@@ -84,15 +84,17 @@ def test_records_of_a_log_need_no_key_and_no_value_and_tell_how_late_they_are() 
     records: list[RawFields] = [
         (None, value, 1, 0, ()),
         (b"ann", None, 2, 1, ()),
-        (b"ann", value, 2**60, 2, ()),
+        (b"ann", value, 2**40, 2, ()),
         (b"ann", value, 5, 3, ()),
     ]
     assert list(log_rows([(tp, records)], sink(STRING, LONG))) == [
         {"_key": None, "_partition": 3, "_offset": 0, "_time": at(1), "_late_ms": 0, "value": 5},
         {"_key": "ann", "_partition": 3, "_offset": 1, "_time": at(2), "_late_ms": 0, "value": None},
-        {"_key": "ann", "_partition": 3, "_offset": 2, "_time": None, "_late_ms": 0, "value": 5},
-        {"_key": "ann", "_partition": 3, "_offset": 3, "_time": at(5), "_late_ms": 2**60 - 5, "value": 5},
+        {"_key": "ann", "_partition": 3, "_offset": 2, "_time": at(2**40), "_late_ms": 0, "value": 5},
+        {"_key": "ann", "_partition": 3, "_offset": 3, "_time": at(5), "_late_ms": 2**40 - 5, "value": 5},
     ]
+    with pytest.raises(DeserializationError, match=r"outside the years 1 to 9999 .*partition 3, offset 4"):
+        list(log_rows([(tp, [(b"ann", value, 2**60, 4, ())])], sink(STRING, LONG)))
 
 
 def test_windowed_keys_are_read_without_the_size_of_the_windows() -> None:

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from riverrun.processor.api import FixedKeyProcessor, Processor
     from riverrun.processor.expressions import Expression
     from riverrun.processor.lookups import Retry
-    from riverrun.processor.operator import Fused, Operator
+    from riverrun.processor.operator import Operator
     from riverrun.serde.api import Serde
     from riverrun.topology.topology import Topology
     from riverrun.windows import JoinWindows
@@ -759,7 +759,7 @@ class KStream(Generic[K, V]):
         self,
         prefix: str,
         named: Named | None,
-        supplier: Callable[[], Operator | Fused],
+        supplier: Callable[[], Operator],
         *functions: object,
         lineage: Lineage = Lineage.OTHER,
     ) -> str:
@@ -769,7 +769,7 @@ class KStream(Generic[K, V]):
         return name
 
     def _add(
-        self, name: str, supplier: Callable[[], Operator | Fused], *functions: object, lineage: Lineage = Lineage.OTHER
+        self, name: str, supplier: Callable[[], Operator], *functions: object, lineage: Lineage = Lineage.OTHER
     ) -> None:
         for each in functions:
             check_columns(each, self._value_serde)

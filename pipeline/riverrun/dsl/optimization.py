@@ -16,7 +16,7 @@ from riverrun.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.processor.operator import Fused, Operator
+    from riverrun.processor.operator import Operator
     from riverrun.serde.api import Serde
     from riverrun.topology.parts import Parts
     from riverrun.topology.topology import Topology
@@ -67,7 +67,7 @@ class SelfJoin:
     merge: str
     this_store: str
     other_stores: tuple[str, ...]
-    supplier: Callable[[], Operator | Fused]
+    supplier: Callable[[], Operator]
     functions: tuple[Any, ...]
 
 

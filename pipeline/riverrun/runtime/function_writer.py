@@ -8,10 +8,11 @@ from textwrap import indent
 from types import BuiltinFunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
+from riverrun.codegen.place import DictValue, OneValue, TupleValue
+from riverrun.codegen.registry import writer_of
 from riverrun.errors import USER_ERRORS, as_exception
-from riverrun.generated import marked
+from riverrun.generated import NotGenerated, block, marked
 from riverrun.partitioning import partition_for, partitions_for
-from riverrun.processor.operator import DictValue, Fused, NotFused, OneValue, ReadsColumns, TupleValue, block
 from riverrun.records import Change
 from riverrun.runtime.packs import RESERVED, guarded
 from riverrun.runtime.reading import RECORD, RecordVars
@@ -89,7 +90,7 @@ class RunningNodes:
         self.children = children
 
     def folding(self, store: str, fold: Fold) -> CachedFold:
-        """Return an aggregation into a store in parts, one for all functions; raise `NotFused` if the store must be called."""
+        """Return an aggregation into a store in parts, one for all functions; raise `NotGenerated` if it must be called."""
         # By fold as well: the aggregations of a cogroup have one store.
         known = store, id(fold)
         if known not in self._folds:
@@ -97,7 +98,7 @@ class RunningNodes:
             found = opened.cached_fold(fold) if isinstance(opened, FoldsInParts) else None
             if found is None:
                 message = "its store has no cache that it may change in place"
-                raise NotFused(message)
+                raise NotGenerated(message)
             self._folds[known] = found
         return self._folds[known]
 
@@ -115,12 +116,16 @@ class RunningNodes:
                 if not self._writes(node, written):
                     return None
                 continue
-            operator: object = self.operators.get(node.name)
-            read = operator.columns_read() if isinstance(operator, ReadsColumns) else None
+            operator = self.operators[node.name]
+            try:
+                writer = writer_of(operator)
+            except NotGenerated:
+                return None
+            read = writer.columns_read(operator)
             if read is None:
                 return None
             found |= dict.fromkeys(read)
-            if getattr(operator, "passes_values", True):
+            if writer.passes_values:
                 nodes += self.children[node.name]
         return tuple(found)
 
@@ -128,14 +133,6 @@ class RunningNodes:
         return (
             names is not None and sink.name in self.sink_topics and columns_writer(sink.value_serde, names) is not None
         )
-
-    def fused(self, node: Node) -> Fused:
-        """Return the operator of a node; raise `NotFused` if it writes no lines."""
-        operator = self.operators[node.name]
-        if not isinstance(operator, Fused):
-            message = f"{type(operator).__name__} does not write lines"
-            raise NotFused(message)
-        return operator
 
 
 @dataclass(slots=True)
@@ -150,7 +147,6 @@ class FunctionWriter:
         reads_key: Name of the function that reads the key from those bytes; None if `key` has been read already.
         source: The source that has read the record; None if the function has not, or an extractor had the value first.
         is_flush: Whether the function flushes many updates, so that partitions of all keys are found at once.
-        is_alone: Whether the function has one operator alone, and calls its children.
     """
 
     nodes: RunningNodes
@@ -161,7 +157,6 @@ class FunctionWriter:
     reads_key: str | None = None
     source: SourceNode | None = None
     is_flush: bool = False
-    is_alone: bool = False
     has_lines: bool = False
     """True if the function contains more than calls."""
     entered: dict[str, str] = field(default_factory=dict)
@@ -185,10 +180,6 @@ class FunctionWriter:
         """Return the lines for a node and those below it."""
         return self._filled(self._node(node, given))
 
-    def alone(self, node: Node) -> str:
-        """Return the lines for a node, with calls of the plain functions of those below it."""
-        return self._filled(self.nodes.fused(node).lines(_EmitContext(self, node, "n0", RECORD)))
-
     def calls(self, node: str, given: RecordVars) -> str:
         """Return the calls of the plain functions of all children of a node."""
         return "\n".join(
@@ -200,9 +191,7 @@ class FunctionWriter:
         return "\n".join(self.place_of(child, given) for child in self.nodes.children[node])
 
     def place_of(self, node: Node, given: RecordVars) -> str:
-        """Return the placeholder line of a node; below an operator alone, the call of its plain function."""
-        if self.is_alone:
-            return marked(self._call(self._inlet(node), given), node.name)
+        """Return the placeholder line of a node."""
         self._places.append((node, given))
         return f"{_PLACE}{len(self._places) - 1}"
 
@@ -236,9 +225,10 @@ class FunctionWriter:
         call = self._call(name, given)
         if isinstance(node, SinkNode):
             return self._sink(node, name, given) or call
+        operator = self.nodes.operators[node.name]
         try:
-            lines = self.nodes.fused(node).lines(_EmitContext(self, node, name, given))
-        except NotFused as why:
+            lines = writer_of(operator).lines(operator, _EmitContext(self, node, name, given))
+        except NotGenerated as why:
             self.nodes.called[node.name] = str(why)
             return call
         self.has_lines = True
@@ -345,7 +335,7 @@ class FunctionWriter:
 
 @dataclass(frozen=True, slots=True)
 class _EmitContext:
-    """The place of one operator's lines (`riverrun.processor.operator.EmitContext`)."""
+    """The place of one operator's lines (`riverrun.codegen.place.EmitContext`)."""
 
     writer: FunctionWriter
     node: Node
@@ -405,10 +395,6 @@ class _EmitContext:
         return self.writer.place
 
     @property
-    def is_alone(self) -> bool:
-        return self.writer.is_alone
-
-    @property
     def stores(self) -> Mapping[str, Any]:
         return self.writer.nodes.stores
 
@@ -446,7 +432,7 @@ class _EmitContext:
         return self.writer.places(self.node.name, given)
 
     def _takes_columns(self, value: DictValue) -> bool:
-        read = None if self.is_alone else self.writer.nodes.columns_read(self.node.name, value.names)
+        read = self.writer.nodes.columns_read(self.node.name, value.names)
         return read is not None and set(value.names).issuperset(read)
 
     def _given(self, value: str | TupleValue | DictValue) -> RecordVars:

@@ -1,7 +1,7 @@
 """Fuses a source, or an operator with state, and the operators below it into one function, without a call per hop.
 
 The function is generated as Python source, once per task; that of a source is a loop over records. It contains the lines of
-operators that have them (`riverrun.processor.operator`), and plain sinks. It calls all other nodes: other operators with
+operators that have them (`riverrun.codegen.registry`), and plain sinks. It calls all other nodes: other operators with
 stores, users' processors, and sinks that choose topics or partitions.
 
 Its effect and order are those of `Task` record by record: `tests/unit/runtime/test_fusion.py` compares the two. Exceptional
@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from riverrun.codegen.registry import writer_of
 from riverrun.errors import USER_ERRORS, as_exception
-from riverrun.generated import generated, marked
-from riverrun.processor.operator import Counting, MaySchedule, NotFused, block
+from riverrun.generated import NotGenerated, block, generated, marked
+from riverrun.processor.operator import MaySchedule
 from riverrun.runtime.context import NO_RECORD
 from riverrun.runtime.function_writer import FunctionWriter
 from riverrun.runtime.reading import RECORD, RecordVars, apart, columns, joined, unread, whole
@@ -179,13 +180,6 @@ class Fusion:
             self._bind(self._add_entry(node))
         return self._entries[node]
 
-    def alone(self, node: str) -> Forward:
-        """Return the function of an operator without those below it; it calls their plain functions."""
-        writer = FunctionWriter(self.nodes, self._names(), is_alone=True)
-        lines = writer.alone(self.nodes.by_name[node])
-        made: Forward = self._compiled(node, _FORWARD.format(nodes=indent(lines, " " * 4)), writer, "alone")
-        return made
-
     def flush(self, node: str) -> Flush | None:
         """Return the function that forwards the updates held back by a cache to an operator's children, many at once.
 
@@ -219,8 +213,8 @@ class Fusion:
             return False
         operator = nodes.operators.get(below[0].name)
         try:
-            return isinstance(operator, Counting) and not operator.reads_records(nodes.folding)
-        except NotFused:
+            return not writer_of(operator).reads_records(operator, nodes.folding)
+        except NotGenerated:
             return False
 
     def reasons(self) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from riverrun.partitioning import StreamPartitioner
     from riverrun.processor.api import Processor
-    from riverrun.processor.operator import Fused, Operator
+    from riverrun.processor.operator import Operator
     from riverrun.records import AutoOffsetReset, ConsumerRecord
     from riverrun.serde.api import Serde
     from riverrun.state.api import StoreBuilder
@@ -163,7 +163,7 @@ class ProcessorNode:
 
     name: str
     parents: tuple[str, ...]
-    supplier: Callable[[], Operator | Fused] | Callable[[], Processor[Any, Any]]
+    supplier: Callable[[], Operator] | Callable[[], Processor[Any, Any]]
     functions: tuple[Any, ...] = ()
     lineage: Lineage = Lineage.OTHER
 

@@ -28,8 +28,10 @@ from riverrun import (
     TimeWindows,
     Topology,
 )
+from riverrun.codegen.registry import WRITERS
+from riverrun.codegen.writer import Writer
+from riverrun.generated import NotGenerated, block
 from riverrun.processor.handlers import ErrorHandlers, Response
-from riverrun.processor.operator import NotFused, block
 from riverrun.runtime.compile import fused_code
 from riverrun.testing import TopologyTestDriver
 from tests.presence import present
@@ -37,7 +39,8 @@ from tests.presence import present
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.processor.operator import EmitContext, OperatorContext
+    from riverrun.codegen.place import EmitContext
+    from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
 
 STRINGS = Produced(STRING, STRING)
@@ -62,9 +65,6 @@ class Twice:
         for _ in range(2):
             self.forward(key, value, timestamp, headers)
 
-    def lines(self, at: EmitContext) -> str:
-        return block("for _ in range(2):", at.below())
-
     def close(self) -> None:
         pass
 
@@ -72,9 +72,14 @@ class Twice:
 class Never(Twice):
     """An operator whose lines cannot be had."""
 
-    def lines(self, at: EmitContext) -> str:
-        message = f"{at.value} is not for it"
-        raise NotFused(message)
+
+def lines_of_twice(_operator: Twice, at: EmitContext) -> str:
+    return block("for _ in range(2):", at.below())
+
+
+def lines_of_never(_operator: Never, at: EmitContext) -> str:
+    message = f"{at.value} is not for it"
+    raise NotGenerated(message)
 
 
 def built(stream_name: str = "in") -> tuple[StreamsBuilder, KStream[str, str]]:
@@ -117,7 +122,7 @@ def test_code_is_kept_once_for_equal_tasks_and_as_long_as_one_of_them_is_there()
             assert listed() - before == of_one
     one.close()
     del one
-    assert len(of_one) == 3
+    assert len(of_one) == 2
     assert listed() - before == set()
 
 
@@ -151,7 +156,10 @@ def test_the_code_of_a_topology_is_shown_with_what_was_not_fused_and_why() -> No
 
 
 @pytest.mark.parametrize("operator", [Twice, Never])
-def test_an_operator_is_fused_because_it_says_lines_whatever_its_class(operator: type[Twice]) -> None:
+def test_an_operator_is_fused_if_a_writer_is_registered_for_its_class(
+    operator: type[Twice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(WRITERS, operator, Writer(lines_of_twice if operator is Twice else lines_of_never))
     builder, stream = built()
     stream.process(cast("Any", operator)).to("out", STRINGS)
     topology = builder.build()

@@ -6,6 +6,8 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from riverrun.codegen.function_writer import RunningNodes
+from riverrun.codegen.fusion import Fusion
 from riverrun.errors import USER_ERRORS, BrokerError, RefusedRecordError, StreamsError, as_exception
 from riverrun.generated import text_of
 from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
@@ -14,13 +16,11 @@ from riverrun.processor.handlers import ErrorHandlers, ProducerRecord, Serializa
 from riverrun.processor.operator import Closes
 from riverrun.processor.suppliers import PROCESSOR, supplied
 from riverrun.records import TaskId
-from riverrun.runtime.context import TaskContext
+from riverrun.runtime.context import NO_RECORD, TaskContext
 from riverrun.runtime.failures import Failures, user_code
-from riverrun.runtime.function_writer import RunningNodes
-from riverrun.runtime.fusion import Fusion
 from riverrun.runtime.layout import full_name
 from riverrun.runtime.node_context import ChosenPartitions, ChosenTopic, NodeContext
-from riverrun.runtime.packs import guarded
+from riverrun.runtime.packs import RESERVED, guarded
 from riverrun.serde.api import refusal
 from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
@@ -106,10 +106,9 @@ def compile_nodes(
         inlets=inlets,
         sink_topics=plain_sinks(sub, application_id),
         stores=stores,
-        context=context,
-        collector=collector,
+        task=named_objects(context, collector, watch),
+        is_watched=watch is not None,
         reads_all=failures.asks_what_to_skip,
-        watch=watch,
     )
     fusion = Fusion(running)
     retimed = below_retiming(sub, operators)
@@ -146,6 +145,20 @@ def compile_nodes(
         entries = {name: fusion.forward(name) or plain for name, plain in entries.items()}
         bind_fused(running, fusion, contexts)
     return CompiledNodes(task_id, operators, contexts, entries, fusion)
+
+
+def named_objects(context: TaskContext, collector: RecordCollector, watch: Watch | None) -> Mapping[str, Any]:
+    """Return the objects of a task that generated functions name."""
+    named = {
+        "context": context,
+        "punctuations": context.stream_punctuations,
+        "nowhere": NO_RECORD,
+        "send": collector.send,
+        "partitions": collector.partitions,
+        "reserved": RESERVED,
+        "guarded": guarded,
+    }
+    return named if watch is None else named | {"enter": watch.enter, "leave": watch.leave}
 
 
 def bind_fused(running: RunningNodes, fusion: Fusion, contexts: Mapping[str, NodeContext]) -> None:

@@ -9,13 +9,12 @@ from types import BuiltinFunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from riverrun.codegen.place import DictValue, OneValue, TupleValue
+from riverrun.codegen.reading import RECORD, RecordVars
 from riverrun.codegen.registry import writer_of
 from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.generated import NotGenerated, block, marked
 from riverrun.partitioning import partition_for, partitions_for
 from riverrun.records import Change
-from riverrun.runtime.packs import RESERVED, guarded
-from riverrun.runtime.reading import RECORD, RecordVars
 from riverrun.serde.api import item_of, written_fields_of
 from riverrun.serde.json_columns import columns_writer
 from riverrun.state.access import CachedFold, FoldsInParts
@@ -24,15 +23,10 @@ from riverrun.topology.nodes import SinkNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from riverrun.processor.operator import Operator
-    from riverrun.records import Headers
-    from riverrun.runtime.context import TaskContext
-    from riverrun.runtime.ports import RecordCollector, Watch
+    from riverrun.processor.operator import Forward, Operator
     from riverrun.serde.api import Serde
     from riverrun.state.folds import Fold
     from riverrun.topology.nodes import Node, SourceNode, SubTopology
-
-    Forward = Callable[[Any, Any, int, Headers], None]
 
 # Python allows 100 levels of indentation, of which the function and an operator's own lines need some.
 _WIDEST = 80 * 4
@@ -63,6 +57,8 @@ class RunningNodes:
     Args:
         inlets: By node name, the plain function that takes the records of the node.
         sink_topics: By sink, its topic as Kafka knows it, except for sinks that choose topics or partitions.
+        task: Objects of the task, by their names in functions.
+        is_watched: Whether functions report calls of nodes: `enter` and `leave` are in `task` then.
         reads_all: Whether keys and values are decoded even if no node uses them, so that handlers see malformed ones.
     """
 
@@ -71,10 +67,9 @@ class RunningNodes:
     inlets: Mapping[str, Forward]
     sink_topics: Mapping[str, str]
     stores: Mapping[str, Any]
-    context: TaskContext
-    collector: RecordCollector
+    task: Mapping[str, Any]
+    is_watched: bool = False
     reads_all: bool = False
-    watch: Watch | None = None
     by_name: Mapping[str, Node] = field(init=False)
     children: Mapping[str, Sequence[Node]] = field(init=False)
     called: dict[str, str] = field(default_factory=dict)
@@ -232,10 +227,8 @@ class FunctionWriter:
             self.nodes.called[node.name] = str(why)
             return call
         self.has_lines = True
-        watch = self.nodes.watch
-        if watch is None:
+        if not self.nodes.is_watched:
             return lines
-        self.names |= {"enter": watch.enter, "leave": watch.leave}
         entered = f"call_{name} = enter({node.name!r}, {given.key}, {given.value}, context.topic)"
         return f"{entered}\n{lines}\nleave(call_{name})"
 
@@ -277,7 +270,7 @@ class FunctionWriter:
         chosen, where = "", "None"
         if inner is not None:
             self.named(f"{name}_inner", inner)
-            self.names |= {"partition_for": partition_for, "partitions": self.nodes.collector.partitions}
+            self.named("partition_for", partition_for)
             # One call for all keys of a flush: the key is the store's, not one that an operator below has made.
             if self.is_flush and key == "key":
                 self.placed.append(name)
@@ -292,7 +285,6 @@ class FunctionWriter:
         headers = "headers"
         if node.topic in self.nodes.sub.repartition_topics:
             # Users' headers must not make a record of a repartition topic look like a pack.
-            self.names |= {"reserved": RESERVED, "guarded": guarded}
             headers = "headers if not headers or headers[-1][0] not in reserved else guarded(headers)"
         return _SINK.format(
             name=name,

@@ -14,25 +14,23 @@ from dataclasses import dataclass, field, replace
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from riverrun.codegen.function_writer import FunctionWriter
+from riverrun.codegen.reading import RECORD, RecordVars, apart, columns, joined, unread, whole
 from riverrun.codegen.registry import writer_of
 from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.generated import NotGenerated, block, generated, marked
 from riverrun.processor.operator import MaySchedule
-from riverrun.runtime.context import NO_RECORD
-from riverrun.runtime.function_writer import FunctionWriter
-from riverrun.runtime.reading import RECORD, RecordVars, apart, columns, joined, unread, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from riverrun.records import Headers
-    from riverrun.runtime.function_writer import RunningNodes
-    from riverrun.runtime.inputs import Loop
-    from riverrun.runtime.reading import Reading
+    from riverrun.codegen.function_writer import RunningNodes
+    from riverrun.codegen.reading import Reading
+    from riverrun.processor.operator import Forward
     from riverrun.state.api import CachedUpdate
     from riverrun.topology.nodes import SourceNode
 
-    Forward = Callable[[Any, Any, int, Headers], None]
+    Loop = Callable[[Any, int, int], int]
     Flush = Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None]
 
 # The `finally` block also runs for a record that fails, so `queue.next_offset - 1` is the offset to report.
@@ -132,7 +130,7 @@ class Fusion:
         self, source: SourceNode, reading: Reading, *, has_extractor: bool
     ) -> tuple[Reading, str, FunctionWriter] | None:
         """Return the lines below a source and their writer; None if the row that is read is needed as a whole by all."""
-        names = self._names() | {"punctuations": self.nodes.context.stream_punctuations} | reading.names
+        names = self._names() | reading.names
         place, given = "(topic, partition, offset)", reading.given
         writer = FunctionWriter(
             self.nodes,
@@ -185,8 +183,7 @@ class Fusion:
 
         It finds the partitions of all windowed keys together. None if it would only call each child.
         """
-        names = self._names() | {"nowhere": NO_RECORD}
-        writer = FunctionWriter(self.nodes, names, is_flush=True)
+        writer = FunctionWriter(self.nodes, self._names(), is_flush=True)
         lines = writer.below(node, RecordVars("key", writer.update("new", "old"), new="new"))
         if writer.only_calls:
             return None
@@ -224,12 +221,7 @@ class Fusion:
         }
 
     def _names(self) -> dict[str, Any]:
-        return {
-            "context": self.nodes.context,
-            "user_errors": USER_ERRORS,
-            "as_exception": as_exception,
-            "send": self.nodes.collector.send,
-        }
+        return {**self.nodes.task, "user_errors": USER_ERRORS, "as_exception": as_exception}
 
     def _made(self, node: str, text: str, writer: FunctionWriter, purpose: str = "") -> Any:
         made = self._compiled(node, text, writer, purpose)

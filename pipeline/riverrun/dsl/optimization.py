@@ -128,7 +128,9 @@ def rewrite_self_joins(topology: Topology, joins: tuple[SelfJoin, ...]) -> Topol
             continue
         parts.remove(join.other_windowed, join.this_join, join.other_join)
         parts.remove_stores(*join.other_stores)
-        parts.nodes[join.merge] = ProcessorNode(join.merge, (join.this_windowed,), join.supplier, join.functions)
+        parts.nodes[join.merge] = ProcessorNode(
+            join.merge, (join.this_windowed,), join.supplier, join.functions, is_operator=True
+        )
         parts.users[join.this_store].add(join.merge)
     return put_together(parts)
 

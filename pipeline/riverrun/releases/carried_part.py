@@ -65,7 +65,7 @@ class CarriedPart:
         parts.nodes[source.name] = source
         parts.order.insert(at, source.name)
         forwarding = partial(TableSource, None, send_old_values=False)
-        parts.nodes[name] = ProcessorNode(name, (source.name,), forwarding)
+        parts.nodes[name] = ProcessorNode(name, (source.name,), forwarding, is_operator=True)
         # The node keeps no store any more; stores without users are removed afterwards.
         for users in parts.users.values():
             users.discard(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +29,7 @@ from riverrun.topology.nodes import ProcessorNode, SinkNode, SourceNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from riverrun.processor.api import Processor
     from riverrun.processor.operator import Forward, Operator
     from riverrun.processor.timestamps import TimestampExtractor
     from riverrun.records import Headers, Send
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from riverrun.topology.nodes import SubTopology
     from riverrun.topology.topology import Topology
 
-# Key, value, timestamp, headers: a user's processor takes one record instead.
-OPERATOR_ARGUMENTS = 4
 _PLAIN = "a handler for processing or production records takes records one by one"
 _NO_HANDLERS = ErrorHandlers()
 
@@ -180,10 +178,9 @@ def bind_fused(running: RunningNodes, fusion: Fusion, contexts: Mapping[str, Nod
 def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
     """Return a new operator for a task; wrap a user's processor in one."""
     with user_code(f"The supplier of {node.name}", task_id):
-        made: Any = supplied(node.supplier, PROCESSOR)
-    if len(inspect.signature(made.process).parameters) == OPERATOR_ARGUMENTS:
-        return cast("Operator", made)
-    return UserProcessor(cast("Any", made))
+        if node.is_operator:
+            return cast("Operator", node.supplier())
+        return UserProcessor(supplied(cast("Callable[[], Processor[Any, Any]]", node.supplier), PROCESSOR))
 
 
 def below_retiming(sub: SubTopology, operators: Mapping[str, Operator]) -> frozenset[str]:

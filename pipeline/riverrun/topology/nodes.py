@@ -159,6 +159,7 @@ class ProcessorNode:
     Args:
         supplier: Returns a new instance on each call.
         functions: The user's functions in it; part of the fingerprint.
+        is_operator: Whether it is a built-in operator, which takes the parts of a record; a user's processor takes one record.
     """
 
     name: str
@@ -166,6 +167,7 @@ class ProcessorNode:
     supplier: Callable[[], Operator] | Callable[[], Processor[Any, Any]]
     functions: tuple[Any, ...] = ()
     lineage: Lineage = Lineage.OTHER
+    is_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)

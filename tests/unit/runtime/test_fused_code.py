@@ -34,6 +34,7 @@ from riverrun.generated import NotGenerated, block
 from riverrun.processor.handlers import ErrorHandlers, Response
 from riverrun.runtime.compile import fused_code
 from riverrun.testing import TopologyTestDriver
+from riverrun.topology.assembly import add_operator
 from tests.presence import present
 
 if TYPE_CHECKING:
@@ -64,9 +65,6 @@ class Twice:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         for _ in range(2):
             self.forward(key, value, timestamp, headers)
-
-    def close(self) -> None:
-        pass
 
 
 class Never(Twice):
@@ -160,16 +158,16 @@ def test_an_operator_is_fused_if_a_writer_is_registered_for_its_class(
     operator: type[Twice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(WRITERS, operator, Writer(lines_of_twice if operator is Twice else lines_of_never))
-    builder, stream = built()
-    stream.process(cast("Any", operator)).to("out", STRINGS)
-    topology = builder.build()
+    topology = Topology().add_source("source", "in", key_serde=STRING, value_serde=STRING)
+    add_operator(topology, "operator", operator, "source", functions=())
+    topology.add_sink("sink", "out", "operator", key_serde=STRING, value_serde=STRING)
     (code,) = fused_code(topology)
     with TopologyTestDriver(topology) as driver:
         driver.input_topic("in", STRING, STRING).pipe_input("a", "b")
         found = driver.output_topic("out", STRING, STRING).read_key_values_to_list()
     assert found == [("a", "b"), ("a", "b")]
     assert list(code.unfused.values()) == ([] if operator is Twice else ["value is not for it"])
-    (loop,) = [text for name, text in code.functions.items() if name.startswith("KSTREAM-SOURCE")]
+    (loop,) = [text for name, text in code.functions.items() if name == "source"]
     assert ("for _ in range(2):" in loop) == (operator is Twice)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from riverrun.codegen.function_writer import Writer
 from riverrun.codegen.functions import lines_of, written
-from riverrun.codegen.place import lacking
-from riverrun.codegen.writer import Writer
 from riverrun.generated import NotGenerated, block
 from riverrun.operators.aggregations import COUNT, StreamAggregate, StreamWindowAggregate
 from riverrun.operators.table_aggregations import TableAggregate
@@ -16,8 +15,9 @@ from riverrun.state.cache import ENCODED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from riverrun.codegen.function_writer import EmitContext, Folding
     from riverrun.codegen.functions import WritesFold
-    from riverrun.codegen.place import EmitContext, Folding, Named
+    from riverrun.codegen.values import Named
     from riverrun.state.access import CachedFold
 
 _KEY_AS_BYTES = "key_as_bytes"
@@ -134,7 +134,7 @@ def _update_lines(at: EmitContext, fold: CachedFold) -> str:
 
 def _by_key(at: EmitContext, fold: CachedFold) -> str:
     """Return the lines of an aggregation without windows; the operator handles records without a key or value."""
-    refused = block(f"if {lacking(at, at.lacks_key)}:", at.process)
+    refused = block(f"if {at.lacking(at.lacks_key)}:", at.process)
     return f"{refused}\n{block('else:', _bytes_lines(at, fold), _entry_lines(at, fold))}"
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from riverrun.codegen.place import DictValue, OneValue, TupleValue
+from riverrun.codegen.values import DictValue, OneValue, TupleValue
 from riverrun.generated import placed
 from riverrun.processor.expression_code import ExpressionCode, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from riverrun.codegen.place import EmitContext
+    from riverrun.codegen.function_writer import EmitContext
     from riverrun.processor.expression_code import Place
     from riverrun.processor.expressions import Expression, Row
 

@@ -1,4 +1,7 @@
-"""Writes the body of one generated function: the lines of operators and sinks below a node, and calls of other nodes."""
+"""Writes the body of one generated function: the lines of operators and sinks below a node, and calls of other nodes.
+
+Operators are written by the `Writer` of their class, which gets an `EmitContext`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,10 @@ import re
 from dataclasses import dataclass, field, replace
 from textwrap import indent
 from types import BuiltinFunctionType, MethodDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from riverrun.codegen.place import DictValue, OneValue, TupleValue
 from riverrun.codegen.reading import RECORD, RecordVars
-from riverrun.codegen.registry import writer_of
+from riverrun.codegen.values import DictValue, OneValue, TupleValue
 from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.generated import NotGenerated, block, marked
 from riverrun.partitioning import partition_for, partitions_for
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from riverrun.state.folds import Fold
     from riverrun.topology.nodes import Node, SourceNode, SubTopology
 
+Folding: TypeAlias = "Callable[[str, Fold], CachedFold]"
+"""`EmitContext.folding`."""
 # Python allows 100 levels of indentation, of which the function and an operator's own lines need some.
 _WIDEST = 80 * 4
 # Python allows 20 statically nested blocks, of which the same need some.
@@ -50,6 +54,33 @@ _INNER = """
     where = None if {key} is None else partition_for({name}_inner({key}), partitions({name}_topic))"""
 
 
+def whole_value(_operator: Any) -> None:
+    """Return that lines need the whole value."""
+
+
+def all_records(_operator: Any, _folding: Folding) -> bool:
+    """Return that keys and values matter."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes the operators of a class.
+
+    Args:
+        lines: Returns the lines that process a record; raises `NotGenerated` if the operator has to be called, here or
+            anywhere.
+        columns_read: Returns the columns that the lines read; None if they need the whole value.
+        passes_values: Whether the operators forward the values that they get.
+        reads_records: Returns whether keys and values matter to the lines, rather than only the number of records.
+    """
+
+    lines: Callable[[Any, EmitContext], str]
+    columns_read: Callable[[Any], tuple[str, ...] | None] = whole_value
+    passes_values: bool = True
+    reads_records: Callable[[Any, Folding], bool] = all_records
+
+
 @dataclass(slots=True)
 class RunningNodes:
     """The nodes for which functions of a sub-topology are written.
@@ -58,6 +89,7 @@ class RunningNodes:
         inlets: By node name, the plain function that takes the records of the node.
         sink_topics: By sink, its topic as Kafka knows it, except for sinks that choose topics or partitions.
         task: Objects of the task, by their names in functions.
+        writer_of: Returns the writer of an operator; raises `NotGenerated` if there is none.
         is_watched: Whether functions report calls of nodes: `enter` and `leave` are in `task` then.
         reads_all: Whether keys and values are decoded even if no node uses them, so that handlers see malformed ones.
     """
@@ -68,6 +100,7 @@ class RunningNodes:
     sink_topics: Mapping[str, str]
     stores: Mapping[str, Any]
     task: Mapping[str, Any]
+    writer_of: Callable[[object], Writer]
     is_watched: bool = False
     reads_all: bool = False
     by_name: Mapping[str, Node] = field(init=False)
@@ -113,7 +146,7 @@ class RunningNodes:
                 continue
             operator = self.operators[node.name]
             try:
-                writer = writer_of(operator)
+                writer = self.writer_of(operator)
             except NotGenerated:
                 return None
             read = writer.columns_read(operator)
@@ -222,7 +255,7 @@ class FunctionWriter:
             return self._sink(node, name, given) or call
         operator = self.nodes.operators[node.name]
         try:
-            lines = writer_of(operator).lines(operator, _EmitContext(self, node, name, given))
+            lines = self.nodes.writer_of(operator).lines(operator, EmitContext(self, node, name, given))
         except NotGenerated as why:
             self.nodes.called[node.name] = str(why)
             return call
@@ -326,8 +359,11 @@ class FunctionWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class _EmitContext:
-    """The place of one operator's lines (`riverrun.codegen.place.EmitContext`)."""
+class EmitContext:
+    """The place in a generated function where the lines of an operator go.
+
+    Lines may name `timestamp`, `headers` and `context` of the current record, and whatever `named` and `own` return.
+    """
 
     writer: FunctionWriter
     node: Node
@@ -337,41 +373,51 @@ class _EmitContext:
 
     @property
     def key(self) -> str:
+        """The name of the record's key."""
         return self.given.key
 
     @property
     def key_items(self) -> tuple[str, ...] | None:
+        """Expressions for the items of a key that is a tuple, None for those of a null key; None if it is not taken apart."""
         return self.given.key_items
 
     @property
     def lacks_key(self) -> str:
+        """A test: whether the key is null."""
         return self.given.lacks_key or f"{self.key} is None"
 
     @property
     def value(self) -> str:
+        """An expression: its value."""
         return self.given.value
 
     @property
     def is_row(self) -> bool:
+        """True if the value is taken apart, and never None."""
         return self.given.items is not None or self.given.columns is not None
 
     @property
     def columns(self) -> Mapping[str, str] | None:
+        """Expressions for columns of a value that is taken apart: all that operators read; None if it is not."""
         return self.given.columns
 
     @property
     def new(self) -> str:
+        """An expression: the new value, where the value is the update of a table."""
         return f"{self.value}.new" if self.given.new is None else self.given.new
 
     @property
     def process(self) -> str:
+        """A statement: the call of the operator with the record."""
         return f"{self.name}({self.key}, {self.value}, timestamp, headers)"
 
     @property
     def raw_key(self) -> str | None:
+        """The name of the bytes that the key was read from; None if they are not known."""
         return self.writer.raw_key if self.key == self.writer.read_key else None
 
     def raw_value(self, deserialize: Callable[[bytes], Any]) -> str | None:
+        """Return the name of the bytes that a serde has read the value from; None if others may have had the value since."""
         source = self.writer.source
         if source is None or source.value_serde.deserialize is not deserialize or self.given != RECORD:
             return None
@@ -379,36 +425,45 @@ class _EmitContext:
 
     @property
     def key_as_read(self) -> str:
+        """An expression: the key. Where keys are only counted, `key` names its bytes."""
         reads = self.writer.reads_key
         return self.key if reads is None else f"{reads}({self.key})"
 
     @property
     def place(self) -> str:
+        """An expression: the topic, partition and offset of the current record."""
         return self.writer.place
 
     @property
     def stores(self) -> Mapping[str, Any]:
+        """The task's stores by name; they are open."""
         return self.writer.nodes.stores
 
     def folding(self, store: str, fold: Fold) -> CachedFold:
+        """Return the aggregation into a store in parts, one for all functions; raise `NotGenerated` if it must be called."""
         return self.writer.nodes.folding(store, fold)
 
     def named(self, name: str, thing: Any) -> str:
+        """Return the name in the function for an object of the operator's."""
         return self.writer.named(f"{self.name}{self.scope}_{name}", thing)
 
     def own(self, name: str) -> str:
+        """Return the name of a variable that no other operator has."""
         return f"{name}_{self.name}{self.scope}"
 
-    def on(self, value: str | TupleValue) -> _EmitContext:
+    def on(self, value: str | TupleValue) -> EmitContext:
+        """Return a copy of this context with another value, and its own namespace."""
         given = self._given(value)
         self.writer.scopes += 1
         return replace(self, given=given, scope=f"_{self.writer.scopes}")
 
     def item(self, number: int) -> str:
+        """Return an expression for an item of the value, which is a tuple."""
         items = self.given.items
         return f"{self.value}[{number}]" if items is None else items[number]
 
     def below(self, key: str | None = None, value: str | TupleValue | DictValue | OneValue | None = None) -> str:
+        """Return the lines of the operator's children, given expressions for key and value where these are others."""
         before = getattr(value, "lines", "")
         if isinstance(value, OneValue) or (isinstance(value, DictValue) and not self._takes_columns(value)):
             before, value = f"{before}\n{self.own('value')} = {value.whole}".lstrip("\n"), self.own("value")
@@ -419,6 +474,7 @@ class _EmitContext:
         return f"{before}\n{lines}" if before else lines
 
     def updated(self, new: str) -> str:
+        """Return the lines of the children of a table's operator, which get an update: a new value, and no old one."""
         latest = f"{self.value}.is_latest" if self.given.new is None else self.given.latest
         given = replace(self._given(self.writer.update(new, is_latest=latest)), new=new, latest=latest)
         return self.writer.places(self.node.name, given)
@@ -433,7 +489,12 @@ class _EmitContext:
         columns = dict(zip(value.names, value.items, strict=True)) if isinstance(value, DictValue) else None
         return replace(self.given, value=whole, items=items, columns=columns, new=None, latest="True")
 
+    def lacking(self, *others: str) -> str:
+        """Return the test whether the value is None, which a row never is, or one of other tests is true."""
+        return " or ".join((*(() if self.is_row else (f"{self.value} is None",)), *others)) or "False"
+
     def to(self, child: str) -> str:
+        """Return the lines of one child."""
         return self.writer.place_of(self.writer.nodes.by_name[child], self.given)
 
 

@@ -13,7 +13,8 @@ from riverrun.processor.expressions import Expression, Row
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.codegen.place import DictValue, EmitContext, Named, OneValue, TupleValue
+    from riverrun.codegen.function_writer import EmitContext
+    from riverrun.codegen.values import DictValue, Named, OneValue, TupleValue
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.codegen.function_writer import FunctionWriter
 from riverrun.codegen.reading import RECORD, RecordVars, apart, columns, joined, unread, whole
-from riverrun.codegen.registry import writer_of
 from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.generated import NotGenerated, block, generated, marked
 from riverrun.processor.operator import MaySchedule
@@ -210,7 +209,7 @@ class Fusion:
             return False
         operator = nodes.operators.get(below[0].name)
         try:
-            return not writer_of(operator).reads_records(operator, nodes.folding)
+            return not nodes.writer_of(operator).reads_records(operator, nodes.folding)
         except NotGenerated:
             return False
 

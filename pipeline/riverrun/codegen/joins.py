@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from riverrun.codegen.function_writer import Writer
 from riverrun.codegen.functions import call_of, lines_of
-from riverrun.codegen.place import lacking
-from riverrun.codegen.writer import Writer
 from riverrun.generated import block
 from riverrun.operators.joins import StreamTableJoin, StreamTableLeftJoin
 from riverrun.operators.stateless import OfValues
@@ -20,21 +19,22 @@ from riverrun.state.cache import UNREAD
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.codegen.place import EmitContext, TupleValue
+    from riverrun.codegen.function_writer import EmitContext
+    from riverrun.codegen.values import TupleValue
     from riverrun.state.access import CachedGet
 
 
 def _inner(operator: StreamTableJoin, at: EmitContext) -> str:
     lookup, found, dropped = _lookup(at, operator), at.own("found"), _dropped(at, DropReason.NULL_KEY_OR_VALUE)
     if lookup is not None:
-        refused = block(f"if {lacking(at, at.lacks_key)}:", dropped)
+        refused = block(f"if {at.lacking(at.lacks_key)}:", dropped)
         looked_up, row = lookup.lines(at, found, is_left=False)
         joined = _joined_lines(at, operator.joiner, found, is_left=False, row=row)
         return f"{refused}\n{block('else:', looked_up, block(f'if {found} is not None:', joined))}"
     table_key, key = _table_key(at, operator), at.own("table_key")
     if operator.key_of is not None and not at.is_row:
         table_key = f"None if {at.value} is None else {table_key}"
-    refused = block(f"if {lacking(at, f'{key} is None')}:", dropped)
+    refused = block(f"if {at.lacking(f'{key} is None')}:", dropped)
     looked_up = f"{found} = {at.named('operator', operator)}.lookup({key})"
     other = f"{found} = {found}.value\n{_joined_lines(at, operator.joiner, found, is_left=False)}"
     return f"{key} = {table_key}\n{refused}\n{block('else:', looked_up, block(f'if {found} is not None:', other))}"
@@ -42,7 +42,7 @@ def _inner(operator: StreamTableJoin, at: EmitContext) -> str:
 
 def _left(operator: StreamTableLeftJoin, at: EmitContext) -> str:
     lookup, found = _lookup(at, operator), at.own("found")
-    refused = block(f"if {lacking(at)}:", _dropped(at, DropReason.NULL_VALUE))
+    refused = block(f"if {at.lacking()}:", _dropped(at, DropReason.NULL_VALUE))
     joined = _joined_lines(at, operator.joiner, found, is_left=True)
     if lookup is not None:
         return f"{refused}\n{block('else:', lookup.lines(at, found, is_left=True)[0], joined)}"

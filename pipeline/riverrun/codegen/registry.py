@@ -8,7 +8,7 @@ from riverrun.codegen import aggregations, joins, stateless, tables
 from riverrun.generated import NotGenerated
 
 if TYPE_CHECKING:
-    from riverrun.codegen.writer import Writer
+    from riverrun.codegen.function_writer import Writer
 
 WRITERS: dict[type, Writer] = stateless.WRITERS | aggregations.WRITERS | joins.WRITERS | tables.WRITERS
 

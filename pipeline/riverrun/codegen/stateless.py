@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from riverrun.arguments import is_true, refuse_unstarted
 from riverrun.codegen.expressions import tests_of
+from riverrun.codegen.function_writer import Writer
 from riverrun.codegen.functions import call_of, columns_read_by, lines_of
-from riverrun.codegen.writer import Writer
 from riverrun.generated import block
 from riverrun.operators.stateless import (
     Branch,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from riverrun.codegen.place import EmitContext
+    from riverrun.codegen.function_writer import EmitContext
 
 
 def _test_of(at: EmitContext, name: str, predicate: Callable[[Any, Any], bool]) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from riverrun.codegen.function_writer import Writer
 from riverrun.codegen.functions import call_of, lines_of
-from riverrun.codegen.writer import Writer
 from riverrun.generated import NotGenerated, block
 from riverrun.operators.table_transforms import TableMapValues
 from riverrun.operators.tables import TableSource, ToStream
 from riverrun.state.access import PutsInParts
 
 if TYPE_CHECKING:
-    from riverrun.codegen.place import EmitContext
+    from riverrun.codegen.function_writer import EmitContext
 
 _PUT = """\
 entry = {known}({key_as_bytes})

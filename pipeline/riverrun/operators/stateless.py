@@ -61,15 +61,16 @@ class Filter:
 
     predicate: Callable[[Any, Any], bool]
     negated: bool = False
+    _holds: Callable[[Any, Any], bool] = field(init=False)
     _forward: Forward = field(init=False)
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        self._forward = context.forward
+        """Bind the predicate and the children."""
+        self._holds, self._forward = decision_of(self.predicate), context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Forward the record if it passes."""
-        if is_true(decision_of(self.predicate)(key, value)) is not self.negated:
+        if is_true(self._holds(key, value)) is not self.negated:
             self._forward(key, value, timestamp, headers)
 
 
@@ -170,7 +171,9 @@ class Peek:
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Call the action with one record."""
-        refuse_unstarted(self.action(key, value), "The action")
+        result = self.action(key, value)
+        if result is not None:
+            refuse_unstarted(result, "The action")
         self._forward(key, value, timestamp, headers)
 
 
@@ -198,15 +201,19 @@ class Branch:
         self.children = children
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        self._branches = [context.forward_to(child) for child in self.children]
+        """Bind the predicates and the children."""
+        branches = [context.forward_to(child) for child in self.children]
+        self._ways = list(zip(map(decision_of, self.predicates), branches, strict=False))
+        self._default = branches[len(self.predicates) :]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Forward one record to its branch."""
-        tests = (is_true(decision_of(each)(key, value)) for each in self.predicates)
-        chosen = next((number for number, holds in enumerate(tests) if holds), len(self.predicates))
-        if chosen < len(self._branches):
-            self._branches[chosen](key, value, timestamp, headers)
+        for holds, forward in self._ways:
+            if is_true(holds(key, value)):
+                forward(key, value, timestamp, headers)
+                return
+        for forward in self._default:
+            forward(key, value, timestamp, headers)
 
 
 class Print:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from riverrun.codegen.function_writer import RunningNodes
 from riverrun.codegen.fusion import Fusion
+from riverrun.codegen.registry import writer_of
 from riverrun.errors import USER_ERRORS, BrokerError, RefusedRecordError, StreamsError, as_exception
 from riverrun.generated import text_of
 from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
@@ -105,6 +106,7 @@ def compile_nodes(
         sink_topics=plain_sinks(sub, application_id),
         stores=stores,
         task=named_objects(context, collector, watch),
+        writer_of=writer_of,
         is_watched=watch is not None,
         reads_all=failures.asks_what_to_skip,
     )

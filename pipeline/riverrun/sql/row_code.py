@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from riverrun.codegen.functions import written
-from riverrun.codegen.place import TupleValue
+from riverrun.codegen.values import TupleValue
 from riverrun.generated import block, placed
 from riverrun.sql.statements import SqlError
 from riverrun.topology.digests import GENERATED_FROM
@@ -22,7 +22,8 @@ from riverrun.topology.fingerprint import code_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from riverrun.codegen.place import EmitContext, Named
+    from riverrun.codegen.function_writer import EmitContext
+    from riverrun.codegen.values import Named
     from riverrun.sql.functions import Aggregate
 
 # Code that cannot fail, so it needs no `try`.

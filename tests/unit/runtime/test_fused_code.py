@@ -28,8 +28,8 @@ from riverrun import (
     TimeWindows,
     Topology,
 )
+from riverrun.codegen.function_writer import Writer
 from riverrun.codegen.registry import WRITERS
-from riverrun.codegen.writer import Writer
 from riverrun.generated import NotGenerated, block
 from riverrun.processor.handlers import ErrorHandlers, Response
 from riverrun.runtime.compile import fused_code
@@ -40,7 +40,7 @@ from tests.presence import present
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.codegen.place import EmitContext
+    from riverrun.codegen.function_writer import EmitContext
     from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
 

@@ -10,7 +10,7 @@ from itertools import count
 from textwrap import indent
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary, finalize
+from weakref import WeakKeyDictionary, WeakValueDictionary, finalize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +19,7 @@ _compiled: WeakValueDictionary[tuple[str, str], CodeType] = WeakValueDictionary(
 """Code by label and text, shared by tasks with equal functions."""
 _owners: dict[str, Sequence[str]] = {}
 """By file name of a generated function with marks, the owner of each line."""
+_lines_of: WeakKeyDictionary[Callable[..., Any], Any] = WeakKeyDictionary()
 # Separates a line from the name of its owner. Python refuses NUL in source text, so no line contains it.
 _MARK = "\x00"
 
@@ -85,6 +86,16 @@ def placed(code: str, *, item: Callable[[int], str], constant: Callable[[str], s
     return _PLACED.sub(name, code)
 
 
+def keep_lines_of(function: Callable[..., Any], lines: Any) -> None:
+    """Keep what writes a function's lines, as long as the function exists."""
+    _lines_of[function] = lines
+
+
+def kept_lines_of(function: Callable[..., Any]) -> Any:
+    """Return what writes a function's lines; None if nothing was kept."""
+    return _lines_of.get(function) if isinstance(function, FunctionType) else None
+
+
 def text_of(function: Callable[..., Any]) -> str:
     """Return the text that a generated function was made from."""
     return "".join(linecache.getlines(function.__code__.co_filename))
@@ -123,8 +134,8 @@ def _forget(file: str) -> None:
 _MOST_LINES = 2_000
 
 
-class NotGenerated(Exception):  # noqa: N818 - no error: values are read another way
-    """A schema for which no function is generated, with the reason."""
+class NotGenerated(Exception):  # noqa: N818 - no error: plain functions do the same
+    """No lines can be written for an operator, or for a schema; the text says why."""
 
 
 @dataclass(slots=True)
@@ -177,3 +188,16 @@ class Lines:
         with self.aside() as own:
             yield
         self.written += indent("\n".join(own), " " * 4).splitlines()
+
+
+def block(head: str, *lines: str) -> str:
+    """Return a compound statement: its head, and the lines within it.
+
+    >>> print(block("if a:", block("if b:", ""), "c = 1"))
+    if a:
+        if b:
+            pass
+        c = 1
+    """
+    body = "\n".join(line for line in lines if line) or "pass"
+    return f"{head}\n{indent(body, '    ')}"

@@ -10,6 +10,7 @@ from riverrun.dsl.kinds import STREAM, checked, checked_fields
 from riverrun.dsl.options import validate_name
 from riverrun.errors import TopologyError
 from riverrun.operators.stateless import Branch, PassThrough
+from riverrun.topology.assembly import add_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +130,7 @@ class BranchedKStream(Generic[K, V]):
         # Kafka Streams generates a name here that it does not use.
         self._plan.counter += 1
         splitter = self._splitter
-        self._plan.add_step(lambda topology: topology.add_processor(child, PassThrough, splitter, functions=()))
+        self._plan.add_step(lambda topology: add_operator(topology, child, PassThrough, splitter, functions=()))
         stream = self._stream_of(child)
         if options.consumer is not None:
             refuse_unstarted(options.consumer(stream), f"The consumer of {child}", TopologyError)
@@ -146,4 +147,4 @@ class BranchedKStream(Generic[K, V]):
     def _write(self, topology: Topology, parent: str) -> None:
         # Only at `build()`: branches are added after the step.
         predicates, children = tuple(self._predicates), tuple(self._children)
-        topology.add_processor(self._splitter, lambda: Branch(predicates, children), parent, functions=predicates)
+        add_operator(topology, self._splitter, lambda: Branch(predicates, children), parent, functions=predicates)

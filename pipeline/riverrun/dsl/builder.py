@@ -17,7 +17,7 @@ from riverrun.dsl.plan import Plan
 from riverrun.dsl.tables import NoTtl, TimeToLive, check_without_ttl, stored_node, table_store
 from riverrun.errors import TopologyError
 from riverrun.operators.tables import GlobalTableSource, StoreGetter, TableSource
-from riverrun.topology.assembly import add_node
+from riverrun.topology.assembly import add_node, add_operator
 from riverrun.topology.nodes import GlobalStore, Lineage, ProcessorNode, SourceNode
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class StreamsBuilder:
 
         def write(topology: Topology) -> None:
             add_node(topology, source)
-            topology.add_processor(name, operator, source_name, functions=lived.functions, lineage=Lineage.TABLE)
+            add_operator(topology, name, operator, source_name, functions=lived.functions, lineage=Lineage.TABLE)
             if node.is_materialized:
                 # A table with a ttl cannot be restored from its topic, which lacks the deletions of rows that expire.
                 kept = store if options.ttl is not None else _restored_from(topic, store, plan)
@@ -237,7 +237,7 @@ class StreamsBuilder:
         name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
         store = table_store(self._plan, store_name, options, consumed.key_serde, consumed.value_serde)
-        processor = ProcessorNode(name, (source_name,), lambda: GlobalTableSource(store_name))
+        processor = ProcessorNode(name, (source_name,), lambda: GlobalTableSource(store_name), is_operator=True)
         self._plan.add_step(lambda topology: topology.keep_globally(GlobalStore(source, processor, store)))
         return GlobalKTable(store_name, StoreGetter(store_name), self._plan)
 

@@ -21,6 +21,7 @@ from riverrun.dsl.options import Materialized, name_of
 from riverrun.dsl.tables import TimeToLive, stored_node, table_store
 from riverrun.operators.aggregations import Aggregator, StreamAggregate
 from riverrun.operators.stateless import PassThrough
+from riverrun.topology.assembly import add_operator
 from riverrun.windows import SessionWindows
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ class Cogrouping:
 
         def write(topology: Topology) -> None:
             for name, (parent, _), (_, add) in zip(names, parents, self.members, strict=True):
-                topology.add_processor(name, aggregation(add), parent, functions=(initializer, add, *covers))
+                add_operator(topology, name, aggregation(add), parent, functions=(initializer, add, *covers))
                 topology.add_state_store(store, name)
-            topology.add_processor(node.name, PassThrough, *names, functions=())
+            add_operator(topology, node.name, PassThrough, *names, functions=())
             topology.copartition(sources)
 
         plan.add_step(write)

@@ -11,6 +11,7 @@ from riverrun.errors import TopologyError
 from riverrun.operators.deduplication import StreamDeduplicate
 from riverrun.serde.serdes import BYTES
 from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.topology.assembly import add_operator
 from riverrun.windows import millis
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def drop_repetitions(
     within_ms, grace_ms = repetitions.within_ms, repetitions.grace_ms
 
     def write(topology: Topology) -> None:
-        topology.add_processor(
+        add_operator(
+            topology,
             node,
             lambda: StreamDeduplicate(store.name, identity, within_ms, grace_ms),
             parent,

@@ -21,6 +21,7 @@ from riverrun.operators.tables import TableSource
 from riverrun.serde.foreign_key import response_serde, subscription_serde
 from riverrun.serde.serdes import BYTES
 from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.topology.assembly import add_operator
 from riverrun.topology.nodes import RepartitionTopic
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ def joined_by_foreign_key(
         _write_responses(topology, join, names, serdes)
         topology.copartition(sources)
         used = store_name if result.is_materialized else None
-        topology.add_processor(
+        add_operator(
+            topology,
             names.result,
             lambda: TableSource(used, send_old_values=result.sends_old_values),
             names.resolver,
@@ -166,7 +168,8 @@ def _write_subscriptions(topology: Topology, join: ForeignKeyJoin, names: _Names
     left_join, store, open_foreign = join.left_join, names.store, foreign.open_getter
     subscriptions = subscription_serde(serdes.primary_key)
     topology.add_repartition_topic(RepartitionTopic(names.subscription_topic))
-    topology.add_processor(
+    add_operator(
+        topology,
         names.send,
         lambda: SubscriptionSend(
             extract,
@@ -193,7 +196,8 @@ def _write_subscriptions(topology: Topology, join: ForeignKeyJoin, names: _Names
         key_serde=serdes.foreign_key,
         value_serde=subscriptions,
     )
-    topology.add_processor(
+    add_operator(
+        topology,
         names.receive,
         lambda: SubscriptionReceive(store, foreign_key_bytes, primary_key_bytes),
         names.subscription_source,
@@ -201,9 +205,10 @@ def _write_subscriptions(topology: Topology, join: ForeignKeyJoin, names: _Names
     )
     kept = StoreBuilder(store, StoreKind.TIMESTAMPED_KEY_VALUE, BYTES, subscriptions)
     topology.add_state_store(kept, names.receive)
-    topology.add_processor(names.subscription_join, lambda: SubscriptionJoin(open_foreign), names.receive, functions=())
+    add_operator(topology, names.subscription_join, lambda: SubscriptionJoin(open_foreign), names.receive, functions=())
     topology.connect_processor_and_state_stores(names.subscription_join, *foreign.materialize())
-    topology.add_processor(
+    add_operator(
+        topology,
         names.foreign_join,
         lambda: ForeignTableJoin(store, foreign_key_bytes, is_versioned=foreign.is_versioned),
         foreign.name,
@@ -234,7 +239,8 @@ def _write_responses(topology: Topology, join: ForeignKeyJoin, names: _Names, se
     topology.add_source(
         names.response_source, names.response_topic, key_serde=serdes.primary_key, value_serde=responses
     )
-    topology.add_processor(
+    add_operator(
+        topology,
         names.resolver,
         lambda: ResponseJoin(
             open_primary, extract, value_bytes, joiner, open_asking=_asking(names, serdes), left_join=left_join

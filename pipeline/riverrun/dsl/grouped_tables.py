@@ -16,6 +16,7 @@ from riverrun.operators.table_aggregations import TableAggregate, TableAggregato
 from riverrun.processor.aggregates import FIELD
 from riverrun.serde.internal import change_serde
 from riverrun.serde.serdes import LONG
+from riverrun.topology.assembly import add_operator
 from riverrun.topology.nodes import RepartitionTopic
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class KGroupedTable(Generic[K, V]):
             return made
 
         def write(topology: Topology) -> None:
-            topology.add_processor(name, operator, source, functions=(prefix, *functions, *lived.functions))
+            add_operator(topology, name, operator, source, functions=(prefix, *functions, *lived.functions))
             topology.add_state_store(store, name)
 
         plan.add_step(write)

@@ -22,6 +22,7 @@ from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.operators.tables import window_store_getter
 from riverrun.serde.windowed import session_windowed, windowed_of_size_ms, windowed_until
 from riverrun.state.api import StoreKind
+from riverrun.topology.assembly import add_operator
 from riverrun.windows import OwnWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, millis
 
 if TYPE_CHECKING:
@@ -365,7 +366,7 @@ class Grouping(Generic[K, V]):
         """Add the node of late records after that of the aggregation, below their common parent."""
         node = self.plan.processor_name("KSTREAM-LATE-", late.name)
         self.plan.add_step(
-            lambda topology: topology.add_processor(node, lambda: LateRecords(store), parent, functions=("late",))
+            lambda topology: add_operator(topology, node, lambda: LateRecords(store), parent, functions=("late",))
         )
         stream = self.stream(self.plan, node, sources, self.key_serde, self.value_serde)
         refuse_unstarted(late.consumer(stream), f"The consumer of {node}", TopologyError)
@@ -393,7 +394,7 @@ class Grouping(Generic[K, V]):
             sources = frozenset({parent})
 
         def write(topology: Topology) -> None:
-            topology.add_processor(node.name, lambda: operator(store, node), parent, functions=functions)
+            add_operator(topology, node.name, lambda: operator(store, node), parent, functions=functions)
             topology.add_state_store(store, node.name)
 
         self.plan.add_step(write)

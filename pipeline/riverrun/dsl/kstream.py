@@ -59,8 +59,9 @@ from riverrun.operators.stateless import (
     Print,
 )
 from riverrun.processor.lookups import Lookup
-from riverrun.processor.suppliers import FIXED_KEY_PROCESSOR, check_supplier, supplied
+from riverrun.processor.suppliers import PROCESSOR, check_supplier, supplied
 from riverrun.serde.windowed import with_ends_of
+from riverrun.topology.assembly import add_operator
 from riverrun.topology.nodes import Lineage
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from riverrun.processor.api import FixedKeyProcessor, Processor
     from riverrun.processor.expressions import Expression
     from riverrun.processor.lookups import Retry
-    from riverrun.processor.operator import Fused, Operator
+    from riverrun.processor.operator import Operator
     from riverrun.serde.api import Serde
     from riverrun.topology.topology import Topology
     from riverrun.windows import JoinWindows
@@ -337,7 +338,7 @@ class KStream(Generic[K, V]):
         # A stream merged with itself has one parent.
         parents = dict.fromkeys((self._node, other._node))
         self._plan.add_step(
-            lambda topology: topology.add_processor(name, PassThrough, *parents, functions=(), lineage=Lineage.KEPT)
+            lambda topology: add_operator(topology, name, PassThrough, *parents, functions=(), lineage=Lineage.KEPT)
         )
         self._plan.changes.merges.append(name)
         sources = self._sources | other._sources
@@ -437,8 +438,8 @@ class KStream(Generic[K, V]):
         """
         # A user's name does not consume a number, as in Kafka Streams.
         name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSVALUES-")
-        check_supplier(supplier, FIXED_KEY_PROCESSOR)
-        self._add(name, lambda: UserFixedKeyProcessor(supplied(supplier, FIXED_KEY_PROCESSOR)), supplier)
+        check_supplier(supplier, PROCESSOR)
+        self._add(name, lambda: UserFixedKeyProcessor(supplied(supplier, PROCESSOR)), supplier)
         self._plan.add_step(lambda topology: connect_stores(topology, name, supplier, state_stores))
         return self._with_values(name)
 
@@ -759,7 +760,7 @@ class KStream(Generic[K, V]):
         self,
         prefix: str,
         named: Named | None,
-        supplier: Callable[[], Operator | Fused],
+        supplier: Callable[[], Operator],
         *functions: object,
         lineage: Lineage = Lineage.OTHER,
     ) -> str:
@@ -769,13 +770,13 @@ class KStream(Generic[K, V]):
         return name
 
     def _add(
-        self, name: str, supplier: Callable[[], Operator | Fused], *functions: object, lineage: Lineage = Lineage.OTHER
+        self, name: str, supplier: Callable[[], Operator], *functions: object, lineage: Lineage = Lineage.OTHER
     ) -> None:
         for each in functions:
             check_columns(each, self._value_serde)
         parent = self._node
         self._plan.add_step(
-            lambda topology: topology.add_processor(name, supplier, parent, functions=functions, lineage=lineage)
+            lambda topology: add_operator(topology, name, supplier, parent, functions=functions, lineage=lineage)
         )
 
     def _with_values(self, node: str) -> KStream[K, Any]:

@@ -14,6 +14,7 @@ from riverrun.dsl.options import INNER, LEFT, OUTER, Grouped, Materialized, Name
 from riverrun.dsl.suppressed import suppressed_table
 from riverrun.errors import TopologyError
 from riverrun.operators.tables import ToStream
+from riverrun.topology.assembly import add_operator
 from riverrun.topology.nodes import Lineage
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class KTable(Generic[K, V]):
         name = self._plan.processor_name("KTABLE-TOSTREAM-", name_of(named))
         parent = self._node.name
         self._plan.add_step(
-            lambda topology: topology.add_processor(name, ToStream, parent, functions=(), lineage=Lineage.TABLE)
+            lambda topology: add_operator(topology, name, ToStream, parent, functions=(), lineage=Lineage.TABLE)
         )
         stream: KStream[K, V] = KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
         return stream if mapper is None else stream.select_key(mapper)

@@ -16,7 +16,7 @@ from riverrun.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.processor.operator import Fused, Operator
+    from riverrun.processor.operator import Operator
     from riverrun.serde.api import Serde
     from riverrun.topology.parts import Parts
     from riverrun.topology.topology import Topology
@@ -67,7 +67,7 @@ class SelfJoin:
     merge: str
     this_store: str
     other_stores: tuple[str, ...]
-    supplier: Callable[[], Operator | Fused]
+    supplier: Callable[[], Operator]
     functions: tuple[Any, ...]
 
 
@@ -128,7 +128,9 @@ def rewrite_self_joins(topology: Topology, joins: tuple[SelfJoin, ...]) -> Topol
             continue
         parts.remove(join.other_windowed, join.this_join, join.other_join)
         parts.remove_stores(*join.other_stores)
-        parts.nodes[join.merge] = ProcessorNode(join.merge, (join.this_windowed,), join.supplier, join.functions)
+        parts.nodes[join.merge] = ProcessorNode(
+            join.merge, (join.this_windowed,), join.supplier, join.functions, is_operator=True
+        )
         parts.users[join.this_store].add(join.merge)
     return put_together(parts)
 

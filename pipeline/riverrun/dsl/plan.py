@@ -15,6 +15,7 @@ from riverrun.dsl.optimization import Effects, Repartition, merge_repartitions, 
 from riverrun.errors import TopologyError
 from riverrun.operators.stateless import Filter, has_key
 from riverrun.processor.suppliers import connected_stores
+from riverrun.topology.assembly import add_operator
 from riverrun.topology.nodes import Lineage, ProcessorNode, RepartitionTopic, SinkNode, SourceNode
 from riverrun.topology.topology import Topology
 
@@ -182,7 +183,9 @@ class Plan:
         topic = first.topic
         merged = replace(first, filter=f"{topic}-filter", sink=f"{topic}-sink", source=f"{topic}-source")
         accept = self.accepted_keys(merged.filter)
-        return merged, ProcessorNode(merged.filter, (parent,), lambda: Filter(accept), (accept,), Lineage.KEPT)
+        return merged, ProcessorNode(
+            merged.filter, (parent,), lambda: Filter(accept), (accept,), Lineage.KEPT, is_operator=True
+        )
 
     def accepted_keys(self, null_key_filter: str) -> Callable[[object, object], bool]:
         """Return the predicate of a repartition's filter."""
@@ -306,9 +309,10 @@ def repartition(
                 message, hint="Name each topic: Grouped, Joined, StreamJoined and Repartitioned take names."
             )
         topology.add_repartition_topic(RepartitionTopic(topic, partitions))
-        filtered = ProcessorNode(null_key_filter, (parent,), lambda: Filter(accept), (accept,), Lineage.KEPT)
-        # `keep_processor`: the filter drops no row of a table, since rows have keys.
-        topology.keep_processor(filtered)
+        # `KEPT`: the filter drops no row of a table, since rows have keys.
+        add_operator(
+            topology, null_key_filter, lambda: Filter(accept), parent, functions=(accept,), lineage=Lineage.KEPT
+        )
         topology.add_sink(
             sink, topic, null_key_filter, key_serde=key_serde, value_serde=value_serde, partitioner=partitioner
         )

@@ -16,6 +16,7 @@ from riverrun.operators.stateless import PassThrough
 from riverrun.operators.stream_joins import JoinWindow, StreamJoinSide, StreamSelfJoin, StreamStreamJoin
 from riverrun.serde.internal import join_side_key, join_side_value
 from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.topology.assembly import add_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,13 +137,13 @@ def join_streams(
             partial(JoinWindow, store, tells_late=late is not None)
             for store, late in ((names.this_store, joined.late), (names.other_store, joined.other_late))
         )
-        topology.add_processor(names.this_windowed, this_kept, left.node, functions=())
+        add_operator(topology, names.this_windowed, this_kept, left.node, functions=())
         topology.add_state_store(this_store, names.this_windowed)
-        topology.add_processor(names.other_windowed, other_kept, right.node, functions=())
+        add_operator(topology, names.other_windowed, other_kept, right.node, functions=())
         topology.add_state_store(other_store, names.other_windowed)
-        topology.add_processor(names.this_join, lambda: StreamStreamJoin(this), names.this_windowed, functions=covered)
-        topology.add_processor(
-            names.other_join, lambda: StreamStreamJoin(other), names.other_windowed, functions=covered
+        add_operator(topology, names.this_join, lambda: StreamStreamJoin(this), names.this_windowed, functions=covered)
+        add_operator(
+            topology, names.other_join, lambda: StreamStreamJoin(other), names.other_windowed, functions=covered
         )
         topology.connect_processor_and_state_stores(names.this_join, names.other_store)
         topology.connect_processor_and_state_stores(names.other_join, names.this_store)
@@ -150,7 +151,7 @@ def join_streams(
             both_values = join_side_value(values, other_values)
             shared = _shared_store(names.shared, keys, both_values, joined, persistent=shared_persistent)
             topology.add_state_store(shared, names.this_join, names.other_join)
-        topology.add_processor(names.merge, PassThrough, names.this_join, names.other_join, functions=())
+        add_operator(topology, names.merge, PassThrough, names.this_join, names.other_join, functions=())
         topology.copartition(left.sources | right.sources)
 
     plan.add_step(write)
@@ -167,7 +168,7 @@ def add_late_records(plan: Plan, store: str, parent: str) -> str:
     """Add the node of records that a store refuses as late, after the operator of the store, and return its name."""
     node = plan.processor_name("KSTREAM-LATE-")
     plan.add_step(
-        lambda topology: topology.add_processor(node, lambda: LateRecords(store), parent, functions=("late",))
+        lambda topology: add_operator(topology, node, lambda: LateRecords(store), parent, functions=("late",))
     )
     return node
 

@@ -19,6 +19,7 @@ from riverrun.operators.joins import (
 from riverrun.operators.tables import TableSource
 from riverrun.serde.serdes import BYTES
 from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.topology.assembly import add_operator
 from riverrun.topology.nodes import Lineage
 from riverrun.windows import millis
 
@@ -73,7 +74,7 @@ def write_versioned_join(topology: Topology, join: VersionedJoin, parent: str, s
         return StreamVersionedTableJoin(open_table, function, left_join=left_join)
 
     if join.grace_period is None:
-        topology.add_processor(join.name, at_once, parent, functions=covered, lineage=lineage)
+        add_operator(topology, join.name, at_once, parent, functions=covered, lineage=lineage)
     else:
         grace_ms = millis(join.grace_period, "grace period")
         _check_history(topology, join, grace_ms)
@@ -86,7 +87,7 @@ def write_versioned_join(topology: Topology, join: VersionedJoin, parent: str, s
         def buffered() -> Operator:
             return BufferedStreamTableJoin(at_once(), name, serdes, grace_ms)
 
-        topology.add_processor(join.name, buffered, parent, functions=(*covered, grace_ms), lineage=lineage)
+        add_operator(topology, join.name, buffered, parent, functions=(*covered, grace_ms), lineage=lineage)
         topology.add_state_store(StoreBuilder(name, StoreKind.KEY_VALUE, BYTES, BYTES), join.name)
     topology.connect_processor_and_state_stores(join.name, *join.table.materialize())
     topology.copartition(sources)
@@ -119,7 +120,8 @@ def join_table(
     function, lineage = joiner_with_key(joiner), _lineage(kind)
 
     def write(topology: Topology) -> None:
-        topology.add_processor(
+        add_operator(
+            topology,
             name,
             lambda: operator(table.open_getter, None, function),
             stream.node,
@@ -164,7 +166,8 @@ def join_global_table(
     # Kafka Streams names inner joins so as well.
     name = plan.processor_name("KSTREAM-LEFTJOIN-", name_of(named))
     plan.add_step(
-        lambda topology: topology.add_processor(
+        lambda topology: add_operator(
+            topology,
             name,
             lambda: operator(open_getter, key, function),
             parent,
@@ -206,7 +209,7 @@ def read_as_table(
             made: Operator = source if store is None else lived.applied(source, store, node)
             return made
 
-        topology.add_processor(name, operator, parent, functions=lived.functions)
+        add_operator(topology, name, operator, parent, functions=lived.functions)
         if store is not None:
             topology.add_state_store(store, name)
 

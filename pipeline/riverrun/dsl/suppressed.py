@@ -12,6 +12,7 @@ from riverrun.dsl.tables import Derived
 from riverrun.errors import TopologyError
 from riverrun.operators.tables import Suppress, SuppressRules, suppressed_getter
 from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.topology.assembly import add_operator
 from riverrun.topology.nodes import SinkNode, SourceNode
 from riverrun.windows import MAX_TIME_MS, millis
 
@@ -198,8 +199,8 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
 
     def write(topology: Topology) -> None:
         rules = suppressed.rules(topology, plan.closing_ms, above.name)
-        topology.add_processor(
-            name, lambda: Suppress(name, store.name, rules), above.name, functions=suppressed.covered()
+        add_operator(
+            topology, name, lambda: Suppress(name, store.name, rules), above.name, functions=suppressed.covered()
         )
         topology.add_state_store(store, name)
 

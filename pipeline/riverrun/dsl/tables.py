@@ -27,6 +27,7 @@ from riverrun.processor.suppliers import VALUE_TRANSFORMER, check_supplier, conn
 from riverrun.serde.windowed import with_ends_of
 from riverrun.state.api import StoreBuilder, StoreKind
 from riverrun.state.builders import ttl_millis
+from riverrun.topology.assembly import add_operator
 from riverrun.windows import millis
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def transformed(
         )
 
     def write(topology: Topology) -> None:
-        topology.add_processor(name, operator, parent.node.name, functions=("transform", supplier))
+        add_operator(topology, name, operator, parent.node.name, functions=("transform", supplier))
         if store is not None:
             topology.add_state_store(store, name)
         connect_stores(topology, name, supplier, state_stores)
@@ -259,7 +260,8 @@ def grouped(
     """Key the rows by their groups, and return the node's name (`KTableImpl.groupBy`)."""
     node = plan.processor_name("KTABLE-SELECT-", name)
     plan.add_step(
-        lambda topology: topology.add_processor(
+        lambda topology: add_operator(
+            topology,
             node,
             lambda: TableRepartitionMap(mapper, is_versioned=parent.is_versioned),
             parent.name,
@@ -302,8 +304,8 @@ def joined(
 
     def write(topology: Topology) -> None:
         for side in (this, other):
-            topology.add_processor(side.name, side.operator(node), side.own.name, functions=(repr(kind), joiner))
-        topology.add_processor(name, merge, this.name, other.name, functions=())
+            add_operator(topology, side.name, side.operator(node), side.own.name, functions=(repr(kind), joiner))
+        add_operator(topology, name, merge, this.name, other.name, functions=())
         if store is not None:
             topology.add_state_store(store, name)
         for side in (this, other):
@@ -384,7 +386,7 @@ def _derived(
         node.is_versioned = parent.node.is_versioned
 
     def write(topology: Topology) -> None:
-        topology.add_processor(name, lambda: operator(node), parent.node.name, functions=functions)
+        add_operator(topology, name, lambda: operator(node), parent.node.name, functions=functions)
         if store is not None:
             topology.add_state_store(store, name)
 

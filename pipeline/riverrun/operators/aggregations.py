@@ -9,45 +9,19 @@ from typing import TYPE_CHECKING, Any
 from riverrun.operators.late_records import refused_by
 from riverrun.operators.tables import TableStore, cache_forwards
 from riverrun.processor.handlers import DropReason
-from riverrun.processor.operator import NotFused, block, lacking, lines_of, written
 from riverrun.records import Change, ValueAndTimestamp
-from riverrun.state.folds import Constantly, step
+from riverrun.state.folds import step
 from riverrun.windows import MAX_TIME_MS, OwnWindows, TimeWindows, UnlimitedWindows, Window, Windowed, end_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from riverrun.operators.late_records import Refused
-    from riverrun.processor.operator import EmitContext, OperatorContext
+    from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
     from riverrun.serde.api import Serde
-    from riverrun.state.access import CachedFold
     from riverrun.state.codec import Folded
-    from riverrun.state.folds import Fold, FoldCode
     from riverrun.state.store_types import WindowStore
-
-KEY_AS_BYTES = "key_as_bytes"
-
-
-def bytes_lines(at: EmitContext, fold: CachedFold) -> str:
-    """Return the lines that find a key's bytes: those that it was read from, or those that the store writes."""
-    if at.raw_key is not None:
-        return f"{KEY_AS_BYTES} = {at.raw_key}"
-    written = f"{KEY_AS_BYTES} = {at.named('bytes', fold.keys.serialize)}({at.key})"
-    refused = f"raise {at.named('refused', fold.keys.refused)}({at.key}, error) from error"
-    return f"{block('try:', written)}\n{block('except Exception as error:', refused)}"
-
-
-def entry_lines(at: EmitContext, fold: CachedFold, start: str | None = None) -> str:
-    """Return the lines that add the record to the entry of a key; `start` names the variable of a window's start."""
-    found = fold.finding(at.named, KEY_AS_BYTES, at.key_as_read, start)
-    return f"{found}\n{fold.updating(at.named, at.key, at.value, at.item, at.place)}"
-
-
-def lines_by_key(at: EmitContext, fold: CachedFold) -> str:
-    """Return the lines of an aggregation without windows; the operator handles records without a key or value."""
-    refused = block(f"if {lacking(at, at.lacks_key)}:", at.process)
-    return f"{refused}\n{block('else:', bytes_lines(at, fold), entry_lines(at, fold))}"
 
 
 class ClosingWindows:
@@ -117,12 +91,6 @@ class Aggregator:
     initializer: Callable[[], Any] | None
     add: Callable[[Any, Any, Any], Any]
 
-    @property
-    def code(self) -> FoldCode | None:
-        """Return both functions as expressions; None if they have to be called."""
-        code: FoldCode | None = lines_of(self.add)
-        return code
-
     def initial(self) -> Any:
         """Return the initial aggregate; None for `reduce`."""
         return None if self.initializer is None else self.initializer()
@@ -132,7 +100,7 @@ class Aggregator:
         return value if self.initializer is None else self.add(key, value, self.initializer())
 
 
-COUNT = Aggregator(lambda: 0, written(lambda _key, _value, count: count + 1, Constantly("1", "aggregate + 1", int)))
+COUNT = Aggregator(lambda: 0, lambda _key, _value, count: count + 1)
 
 
 class StreamAggregate:
@@ -143,7 +111,7 @@ class StreamAggregate:
 
     def __init__(self, store: str, aggregator: Aggregator, *, send_old_values: bool) -> None:
         self.rows_in = store
-        self._aggregator = aggregator
+        self.aggregator = aggregator
         self._send_old_values = send_old_values
         self._table: TableStore
         self._context: OperatorContext
@@ -162,7 +130,7 @@ class StreamAggregate:
         store = context.get_state_store(self.rows_in)
         self._table, self._get, self._put = table, table.get, store.put
         self._holds_back, self._is_versioned = table.holds_back, table.is_versioned
-        self._writing_fold = table.writing_fold(self._aggregator)
+        self._writing_fold = table.writing_fold(self.aggregator)
         self._tells_old_values = self._send_old_values and not table.holds_back
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -175,7 +143,7 @@ class StreamAggregate:
             self._forward(key, _made(Change, (new, old, True)), timestamp, headers)
             return
         stored = self._get(key)
-        new, new_timestamp = step(self._aggregator, key, value, timestamp, *(stored or _NOTHING))
+        new, new_timestamp = step(self.aggregator, key, value, timestamp, *(stored or _NOTHING))
         # None for a first update. Kafka Streams without a cache reports the initial aggregate, which a table below never added.
         old = self._replaced(key) if self._tells_old_values else None
         if self._is_versioned:
@@ -189,17 +157,6 @@ class StreamAggregate:
         # Read again: `add` may have changed its argument.
         stored = self._get(key)
         return None if stored is None else stored.value
-
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines of `process`."""
-        return lines_by_key(at, at.folding(self.rows_in, self._aggregator))
-
-    def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
-        """Return whether keys and values matter."""
-        return folding(self.rows_in, self._aggregator).reads_records
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""
 
 
 class StreamWindowAggregate:
@@ -221,19 +178,19 @@ class StreamWindowAggregate:
         send_old_values: bool,
         closing: ClosingWindows | None = None,
     ) -> None:
-        self._store_name = store
+        self.store_name = store
         self._size_ms = windows.size_ms
         # A derived class may start its windows elsewhere.
         is_tumbling = type(windows) is TimeWindows and windows.advance_ms == windows.size_ms
-        self._own_end_of = windows.end_of if isinstance(windows, OwnWindows) else None
+        self.own_end_of = windows.end_of if isinstance(windows, OwnWindows) else None
         self.tumbling_ms = windows.size_ms if is_tumbling else None
         self.starts_for = windows.starts_for
         self.grace_ms = windows.grace_ms
         # A window is closed if it starts this long before the highest time.
         self.kept_ms = windows.grace_ms + windows.size_ms
-        self._aggregator = aggregator
+        self.aggregator = aggregator
         self._send_old_values = send_old_values
-        self._closing = closing
+        self.closing = closing
         self.observed_ms = -1
         self._last_window = Window(-1, -1)
         self._store: WindowStore[Any, ValueAndTimestamp[Any]]
@@ -247,22 +204,22 @@ class StreamWindowAggregate:
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._context, self._forward = context, context.forward
-        self._store = store = context.get_state_store(self._store_name)
-        self._refused = refused_by(context, self._store_name)
-        if self._closing is None:
+        self._store = store = context.get_state_store(self.store_name)
+        self._refused = refused_by(context, self.store_name)
+        if self.closing is None:
             self._forwards_updates = not cache_forwards(
                 context, store, send_old_values=self._send_old_values, key_of=self._windowed
             )
             self._tells_old_values = tells_old = self._send_old_values and self._forwards_updates
-            if self._forwards_updates and self._own_end_of is None:
-                self._writing_fold = store.writing_fold(self._aggregator, tells_old=tells_old)
+            if self._forwards_updates and self.own_end_of is None:
+                self._writing_fold = store.writing_fold(self.aggregator, tells_old=tells_old)
             return
         self._forwards_updates = False
-        if self._own_end_of is None:
-            self._writing_fold = store.writing_fold(self._aggregator, tells_old=False)
-        self._closing.init(context, ((self._closes(start), start, key) for key, start, _ in self._store.all()))
-        if self._closing.last_close >= 0:
-            self.observed_ms = max(self.observed_ms, self._closing.last_close + self.grace_ms)
+        if self.own_end_of is None:
+            self._writing_fold = store.writing_fold(self.aggregator, tells_old=False)
+        self.closing.init(context, ((self._closes(start), start, key) for key, start, _ in self._store.all()))
+        if self.closing.last_close >= 0:
+            self.observed_ms = max(self.observed_ms, self.closing.last_close + self.grace_ms)
 
     def times(self) -> tuple[int, ...]:
         """Return the highest time so far, ms."""
@@ -280,8 +237,8 @@ class StreamWindowAggregate:
         if timestamp > self.observed_ms:
             self.observed_ms = timestamp
         # Before the record is stored, which may make the store forget the windows that it closes.
-        if self._closing is not None:
-            self._forward_closed(self._closing, self.observed_ms - self.grace_ms, headers)
+        if self.closing is not None:
+            self._forward_closed(self.closing, self.observed_ms - self.grace_ms, headers)
         last_closed_start = self.observed_ms - self.kept_ms
         size_ms, writing_fold = self.tumbling_ms, self._writing_fold
         for start in self.starts_for(timestamp) if size_ms is None else (timestamp - timestamp % size_ms,):
@@ -289,36 +246,36 @@ class StreamWindowAggregate:
                 self.update(key, value, timestamp, headers, start)
                 continue
             known, _, new, old, time = writing_fold(key, value, timestamp, start)
-            if self._closing is None:
+            if self.closing is None:
                 window = _made(Window, (start, end_of(start, self._size_ms)))
                 self._forward(_made(Windowed, (key, window)), _made(Change, (new, old, True)), time, headers)
             elif known is None:
-                self._closing.opened(start + self._size_ms, start, key)
+                self.closing.opened(start + self._size_ms, start, key)
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Forward the windows that a record of this time would close."""
         self.observed_ms = max(self.observed_ms, time_ms)
-        if self._closing is not None:
-            self._forward_closed(self._closing, self.observed_ms - self.grace_ms, ())
+        if self.closing is not None:
+            self._forward_closed(self.closing, self.observed_ms - self.grace_ms, ())
 
     def update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
         """Aggregate a value into the window that starts at `start` (ms), unless that is closed."""
-        closes_ms = start + self._size_ms if self._own_end_of is None else self._own_end_of(start)
+        closes_ms = start + self._size_ms if self.own_end_of is None else self.own_end_of(start)
         if closes_ms <= self.observed_ms - self.grace_ms:
             self._context.drop(DropReason.LATE)
             self._refused.is_late = True
             return
         stored = self._store.fetch(key, start)
-        new, new_timestamp = step(self._aggregator, key, value, timestamp, *(stored or _NOTHING))
-        if stored is None and self._closing is not None:
-            self._closing.opened(closes_ms, start, key)
+        new, new_timestamp = step(self.aggregator, key, value, timestamp, *(stored or _NOTHING))
+        if stored is None and self.closing is not None:
+            self.closing.opened(closes_ms, start, key)
         old = self._replaced(key, start) if self._tells_old_values else None
         self._store.put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)), start)
         if self._forwards_updates:
             self._forward(self._windowed((key, start)), Change(new, old), new_timestamp, headers)
 
     def _closes(self, start: int) -> int:
-        return start + self._size_ms if self._own_end_of is None else self._own_end_of(start)
+        return start + self._size_ms if self.own_end_of is None else self.own_end_of(start)
 
     def _replaced(self, key: Any, start: int) -> Any:
         # Read again: `add` may have changed its argument.
@@ -338,39 +295,3 @@ class StreamWindowAggregate:
         if start != self._last_window[0]:
             self._last_window = Window(start, min(self._closes(start), MAX_TIME_MS))
         return _made(Windowed, (key[0], self._last_window))
-
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines of `process`."""
-        fold = self._folding(at.folding)
-        operator = at.named("operator", self)
-        window = self._window_lines(at, fold, operator)
-        if self.tumbling_ms is None:
-            windows = block(f"for start in {at.named('starts', self.starts_for)}(timestamp):", window)
-        else:
-            windows = f"start = timestamp - timestamp % {self.tumbling_ms}\n{window}"
-        observed = block("if timestamp > observed:", f"{operator}.observed_ms = observed = timestamp")
-        aggregated = block("else:", f"observed = {operator}.observed_ms", observed, bytes_lines(at, fold), windows)
-        return f"{block(f'if {at.lacks_key}:', at.process)}\n{aggregated}"
-
-    def _window_lines(self, at: EmitContext, fold: CachedFold, operator: str) -> str:
-        """Return the lines for the window that begins at `start`; the operator handles late records."""
-        kept = at.named("kept", fold.kept)
-        is_late = f"start <= observed - {self.kept_ms} or not {kept}.first <= start < {kept}.end"
-        late = f"{operator}.update({at.key_as_read}, {at.value}, timestamp, headers, start)"
-        return f"{block(f'if {is_late}:', late)}\n{block('else:', entry_lines(at, fold, 'start'))}"
-
-    def _folding(self, folding: Callable[[str, Fold], CachedFold]) -> CachedFold:
-        if self._closing is not None:
-            message = "it forwards windows when they close"
-            raise NotFused(message)
-        if self._own_end_of is not None:
-            message = "its windows say themselves where they end"
-            raise NotFused(message)
-        return folding(self._store_name, self._aggregator)
-
-    def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
-        """Return whether keys and values matter."""
-        return self._folding(folding).reads_records
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""

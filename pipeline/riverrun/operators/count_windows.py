@@ -143,6 +143,3 @@ class StreamCountWindows:
         if aggregate is None:
             return aggregator.first(key, value)
         return aggregator.add(key, value, self.aggregates.deserialize(aggregate))
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""

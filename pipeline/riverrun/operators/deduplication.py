@@ -66,6 +66,3 @@ class StreamDeduplicate:
             return
         self._store.put(identity, SEEN, timestamp)
         self._context.forward(key, value, timestamp, headers)
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riverrun.operators.tables import TableStore
+from riverrun.processor.operator import Closes
 from riverrun.state.waiting_rows import WaitingRows
 
 if TYPE_CHECKING:
@@ -114,4 +115,5 @@ class ExpiringRows:
 
     def close(self) -> None:
         """Close the operator of the table."""
-        self._table.close()
+        if isinstance(self._table, Closes):
+            self._table.close()

@@ -162,9 +162,6 @@ class SubscriptionSend:
     def _changed(self, old: Any, new: Any) -> bool:
         return new is None or self._foreign_key_bytes(old) != self._foreign_key_bytes(new)
 
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
-
 
 class SubscriptionReceive:
     """Keeps the subscriptions to one task's foreign keys, and forwards them (`SubscriptionReceiveProcessorSupplier`)."""
@@ -192,9 +189,6 @@ class SubscriptionReceive:
             self._context.drop(DropReason.NULL_FOREIGN_KEY)
             return
         self._context.forward(key, value, timestamp, headers)
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""
 
 
 class SubscriptionJoin:
@@ -231,9 +225,6 @@ class SubscriptionJoin:
         response = SubscriptionResponse(value.hash, foreign_value, value.primary_partition)
         self._forward(value.primary_key, response, timestamp, headers)
 
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
-
 
 class ForeignTableJoin:
     """Responds to all subscriptions to a foreign key whose value has changed (`ForeignTableJoinProcessorSupplier`)."""
@@ -261,9 +252,6 @@ class ForeignTableJoin:
         for _, (subscription, _) in self._store.prefix_scan(combined_key(self._foreign_key_bytes(key))):
             response = SubscriptionResponse(subscription.hash, value.new, subscription.primary_partition)
             self._context.forward(subscription.primary_key, response, timestamp, headers)
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""
 
 
 class ResponseJoin:
@@ -339,9 +327,6 @@ class ResponseJoin:
 
     def _hash(self, row: ValueAndTimestamp[Any] | None) -> bytes | None:
         return None if row is None else hash128(self._value_bytes(row.value))
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 def _writing(part: str, serialize: Bytes) -> Bytes:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from riverrun.operators.stateless import OfValues, call_of, written_as
-from riverrun.operators.table_transforms import MappedGetter
-from riverrun.operators.tables import StoreGetter
 from riverrun.processor.handlers import DropReason
-from riverrun.processor.operator import block, lacking, lines_of
 from riverrun.serde.internal import (
     BufferedRecord,
     buffer_key,
@@ -19,8 +14,6 @@ from riverrun.serde.internal import (
     encode_buffered,
     sequence_of,
 )
-from riverrun.state.access import LooksUpInParts
-from riverrun.state.cache import UNREAD
 from riverrun.state.codec import StoredKeys
 from riverrun.state.values import StoredValues
 
@@ -28,10 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from riverrun.operators.tables import ValueGetter
-    from riverrun.processor.operator import EmitContext, OperatorContext, TupleValue
+    from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers, RecordMetadata
     from riverrun.serde.api import Serde
-    from riverrun.state.access import CachedGet
     from riverrun.state.store_types import KeyValueStore
 
 
@@ -58,26 +50,22 @@ class StreamTableJoin:
         self.joiner = joiner
         self.lookup: ValueGetter
         """Returns the table's value of a key; set by `init`."""
+        self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Open the table."""
+        """Open the table and bind the children."""
+        self._context = context
         self.lookup = self.open_table(context)
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one record."""
-        lookup, found, dropped = _lookup(at, self), at.own("found"), _dropped(at, DropReason.NULL_KEY_OR_VALUE)
-        if lookup is not None:
-            refused = block(f"if {lacking(at, at.lacks_key)}:", dropped)
-            looked_up, row = lookup.lines(at, found, is_left=False)
-            joined = _joined_lines(at, self.joiner, found, is_left=False, row=row)
-            return f"{refused}\n{block('else:', looked_up, block(f'if {found} is not None:', joined))}"
-        table_key, key = _table_key(at, self), at.own("table_key")
-        if self.key_of is not None and not at.is_row:
-            table_key = f"None if {at.value} is None else {table_key}"
-        refused = block(f"if {lacking(at, f'{key} is None')}:", dropped)
-        looked_up = f"{found} = {at.named('operator', self)}.lookup({key})"
-        other = f"{found} = {found}.value\n{_joined_lines(at, self.joiner, found, is_left=False)}"
-        return f"{key} = {table_key}\n{refused}\n{block('else:', looked_up, block(f'if {found} is not None:', other))}"
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join one record."""
+        table_key = None if value is None else key if self.key_of is None else self.key_of(key, value)
+        if table_key is None:
+            self._context.drop(DropReason.NULL_KEY_OR_VALUE)
+            return
+        found = self.lookup(table_key)
+        if found is not None:
+            self._context.forward(key, self.joiner(key, value, found.value), timestamp, headers)
 
 
 class StreamTableLeftJoin:
@@ -99,97 +87,22 @@ class StreamTableLeftJoin:
         self.joiner = joiner
         self.lookup: ValueGetter
         """Returns the table's value of a key; set by `init`."""
+        self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Open the table."""
+        """Open the table and bind the children."""
+        self._context = context
         self.lookup = self.open_table(context)
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one record."""
-        lookup, found = _lookup(at, self), at.own("found")
-        refused = block(f"if {lacking(at)}:", _dropped(at, DropReason.NULL_VALUE))
-        joined = _joined_lines(at, self.joiner, found, is_left=True)
-        if lookup is not None:
-            return f"{refused}\n{block('else:', lookup.lines(at, found, is_left=True)[0], joined)}"
-        key = at.own("table_key")
-        looked_up = (
-            f"{key} = {_table_key(at, self)}\n"
-            f"{found} = None if {key} is None else {at.named('operator', self)}.lookup({key})\n"
-            f"{found} = None if {found} is None else {found}.value"
-        )
-        return f"{refused}\n{block('else:', looked_up, joined)}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Lookup:
-    """Looks up records' own keys in the cache of a table's store, and processes the values it finds."""
-
-    cached: CachedGet
-    steps: tuple[Callable[[Any, Any], Any], ...]
-
-    def lines(self, at: EmitContext, found: str, *, is_left: bool) -> tuple[str, TupleValue | None]:
-        """Return the lines that find a value by the bytes that the key was read from, and the row that the last step makes.
-
-        If there is such a row, the lines leave out that step.
-        """
-        unread = at.named("unread", UNREAD)
-        known = f"{at.named('known', self.cached.values.get)}({at.raw_key}, {unread})"
-        find = f"{found} = {at.named('find', self.cached.find)}({at.raw_key}, {at.key})"
-        first = f"{found} = None if {at.lacks_key} else {known}" if is_left else f"{found} = {known}"
-        lines = [first, block(f"if {found} is {unread}:", find)]
-        last = written_as(at, self.steps[-1]) if self.steps and not is_left else None
-        for number, step in enumerate(self.steps if last is None else self.steps[:-1]):
-            lines.append(block(f"if {found} is not None:", self._step(at, step, f"step_{number}", found)))
-        return "\n".join(lines), None if last is None else last.row(at.on(found))
-
-    @staticmethod
-    def _step(at: EmitContext, step: Callable[[Any, Any], Any], name: str, found: str) -> str:
-        written = written_as(at, step)
-        if written is None:
-            return f"{found} = {call_of(at.on(found), name, step)}"
-        row = written.row(at.on(found))
-        return f"{row.lines}\n{found} = {row.whole}"
-
-
-def _lookup(at: EmitContext, join: StreamTableJoin | StreamTableLeftJoin) -> _Lookup | None:
-    """Return the lookup in the cache of the table's store; None if the operator's own function has to be called."""
-    if at.raw_key is None or join.key_of is not None:
-        return None
-    getter, steps = join.open_table, list[Any]()
-    while isinstance(getter, MappedGetter):
-        steps.insert(0, getter.compute)
-        getter = getter.open_parent
-    store = at.stores.get(getter.store) if isinstance(getter, StoreGetter) else None
-    cached = store.cached_get() if isinstance(store, LooksUpInParts) else None
-    return None if cached is None else _Lookup(cached, tuple(steps))
-
-
-def _dropped(at: EmitContext, reason: DropReason) -> str:
-    return f"context.drop({at.named('reason', reason)})"
-
-
-def _table_key(at: EmitContext, join: StreamTableJoin | StreamTableLeftJoin) -> str:
-    return at.key if join.key_of is None else f"{at.named('key_of', join.key_of)}({at.key}, {at.value})"
-
-
-def _joined_lines(
-    at: EmitContext, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool, row: TupleValue | None = None
-) -> str:
-    """Return the lines that join a record with the value `other`, which they first make of `row`, and forward the result."""
-    inner = joiner.joiner if isinstance(joiner, OfValues) else joiner
-    written, made = lines_of(inner), ""
-    if row is not None:
-        made = f"{row.lines}\n" if row.lines else ""
-        if written is None:
-            made += f"{other} = {row.whole}\n"
-    if written is not None:
-        missing = (
-            f"if {other} is None:\n    {other} = {at.named('missing', (None,) * written.width)}\n" if is_left else ""
-        )
-        items = (lambda number: f"{other}[{number}]") if row is None else (lambda number: row.items[number])
-        return f"{missing}{made}{at.below(value=written.joined(at, items))}"
-    arguments = f"{at.value}, {other}" if isinstance(joiner, OfValues) else f"{at.key}, {at.value}, {other}"
-    return f"{made}{at.own('value')} = {at.named('joiner', inner)}({arguments})\n{at.below(value=at.own('value'))}"
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join one record."""
+        if value is None:
+            self._context.drop(DropReason.NULL_VALUE)
+            return
+        table_key = key if self.key_of is None else self.key_of(key, value)
+        found = None if table_key is None else self.lookup(table_key)
+        joined = self.joiner(key, value, None if found is None else found.value)
+        self._context.forward(key, joined, timestamp, headers)
 
 
 class StreamVersionedTableJoin:
@@ -240,9 +153,6 @@ class StreamVersionedTableJoin:
             result, matches = self.joined(key, value, timestamp)
             if matches:
                 self._context.forward(key, result, timestamp, headers)
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 class BufferedStreamTableJoin:
@@ -319,6 +229,3 @@ class BufferedStreamTableJoin:
         result, matches = self._join.joined(key, self._values.read(key, record.value), record.timestamp)
         if matches:
             self._context.forward_as(place or record.metadata, key, result, record.timestamp, record.headers)
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""

@@ -47,6 +47,3 @@ class LateRecords:
         if self._refused.is_late:
             self._refused.is_late = False
             self._forward(key, value, timestamp, headers)
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""

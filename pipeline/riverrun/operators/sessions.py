@@ -178,9 +178,6 @@ class StreamSessionWindowAggregate:
             for session, _ in self._store.find_sessions(key, end, start):
                 closing.opened(session.window.end + 1, session.window.start, key)
 
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""
-
 
 def session_store_getter(context: OperatorContext, store: str) -> ValueGetter:
     """Return a function that reads a table of sessions by `Windowed` keys from the store that materialises it."""

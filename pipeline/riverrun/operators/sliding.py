@@ -225,6 +225,3 @@ class StreamSlidingWindowAggregate:
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
         return Windowed(key[0], Window(key[1], key[1] + self._size_ms))
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from riverrun.arguments import is_true, refuse_unstarted
 from riverrun.errors import TopologyError
-from riverrun.processor.expressions import Expression, decision_of, tests_of
-from riverrun.processor.operator import block, lines_of
+from riverrun.processor.expressions import decision_of
 from riverrun.records import visible
 
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-    from riverrun.processor.operator import EmitContext, OperatorContext
+    from riverrun.processor.operator import Forward, OperatorContext
     from riverrun.records import Headers
 
 
@@ -52,46 +50,6 @@ def pair_of(given: Any) -> tuple[Any, Any]:
     raise TypeError(message)
 
 
-def call_of(at: EmitContext, name: str, function: Callable[[Any, Any], Any]) -> str:
-    """Return the call of a user's function of key and value."""
-    if isinstance(function, OfValue):
-        return f"{at.named(name, function.mapper)}({at.value})"
-    return f"{at.named(name, function)}({at.key}, {at.value})"
-
-
-def test_of(at: EmitContext, name: str, predicate: Callable[[Any, Any], bool]) -> str:
-    """Return the test of a user's predicate."""
-    # Nearly all results are True or False, which two comparisons find out without a call.
-    kept, otherwise = at.own("kept"), at.named("is_true", is_true)
-    return f"({kept} := {call_of(at, name, decision_of(predicate))}) is True or ({kept} is not False and {otherwise}({kept}))"
-
-
-def written_as(at: EmitContext, function: Any) -> Any:
-    """Return a function of the value, or of key and value, as lines; None if it has to be called."""
-    return None if at.is_alone else lines_of(function.mapper if isinstance(function, OfValue) else function)
-
-
-def columns_read_by(function: Any) -> tuple[str, ...] | None:
-    """Return the columns that a function of the value reads; None if it needs the whole value."""
-    written = lines_of(function.mapper if isinstance(function, OfValue) else function)
-    read = getattr(written, "columns_read", None)
-    return None if read is None else tuple(read())
-
-
-def of_rows(at: EmitContext, lines: str) -> str:
-    """Return lines that take a value apart; for None, they call the operator instead."""
-    if at.is_row:
-        return lines
-    return f"{block(f'if {at.value} is None:', at.process)}\n{block('else:', lines)}"
-
-
-def pair_lines(at: EmitContext, given: str, name: str) -> str:
-    """Return the lines that unpack a mapper's pair."""
-    # A check of the class costs less than a call.
-    whole = f"{name} if {given}.__class__ is tuple else {at.named('pair_of', pair_of)}({name})"
-    return f"{at.own('key')}, {at.own('value')} = {whole}"
-
-
 def has_key(key: object, _value: object) -> bool:
     """Return whether there is a key: the usual predicate of the filter before a repartition topic."""
     return key is not None
@@ -101,26 +59,19 @@ def has_key(key: object, _value: object) -> bool:
 class Filter:
     """Forwards records for which the predicate holds, or, negated, does not (`KStreamFilter`)."""
 
-    passes_values: ClassVar[bool] = True
     predicate: Callable[[Any, Any], bool]
     negated: bool = False
+    _holds: Callable[[Any, Any], bool] = field(init=False)
+    _forward: Forward = field(init=False)
 
-    def columns_read(self) -> tuple[str, ...] | None:
-        """Return the columns that the predicate reads; None if it needs the whole value."""
-        return () if self.predicate is has_key else columns_read_by(self.predicate)
+    def init(self, context: OperatorContext) -> None:
+        """Bind the predicate and the children."""
+        self._holds, self._forward = decision_of(self.predicate), context.forward
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one record."""
-        if self.predicate is has_key:
-            return block(f"if not ({at.lacks_key}):", at.below())
-        written = written_as(at, self.predicate)
-        if written is not None:
-            test = written.test(at)
-            return of_rows(at, f"{test.lines}\n{block(self._passing(test.items[0]), at.below())}")
-        return block(self._passing(test_of(at, "predicate", self.predicate)), at.below())
-
-    def _passing(self, test: str) -> str:
-        return f"if not ({test}):" if self.negated else f"if {test}:"
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Forward the record if it passes."""
+        if is_true(self._holds(key, value)) is not self.negated:
+            self._forward(key, value, timestamp, headers)
 
 
 @dataclass(slots=True)
@@ -128,51 +79,48 @@ class MapPair:
     """Forwards the pair that the mapper makes of key and value (`KStreamMap`)."""
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
+    _forward: Forward = field(init=False)
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one record."""
-        pair = pair_lines(at, f"(pair := {call_of(at, 'mapper', self.mapper)})", "pair")
-        return f"{pair}\n{at.below(at.own('key'), at.own('value'))}"
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map one record."""
+        key, value = pair_of(self.mapper(key, value))
+        self._forward(key, value, timestamp, headers)
 
 
 @dataclass(slots=True)
 class MapKey:
     """Forwards records under the key that the mapper returns (`KStreamImpl.internalSelectKey`)."""
 
-    passes_values: ClassVar[bool] = True
     mapper: Callable[[Any, Any], Any]
+    _forward: Forward = field(init=False)
 
-    def columns_read(self) -> tuple[str, ...] | None:
-        """Return the columns that the mapper reads; None if it needs the whole value."""
-        return columns_read_by(self.mapper)
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one record."""
-        written = written_as(at, self.mapper)
-        if written is not None:
-            made = written.row(at)
-            key = f"{made.lines}\n{at.own('key')} = {made.whole}"
-            return of_rows(at, f"{key}\n{at.below(key=at.own('key'))}")
-        return f"{at.own('key')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(key=at.own('key'))}"
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map one key."""
+        self._forward(self.mapper(key, value), value, timestamp, headers)
 
 
 @dataclass(slots=True)
 class MapValues:
     """Forwards records with the value that the mapper returns (`KStreamMapValues`)."""
 
-    passes_values: ClassVar[bool] = False
     mapper: Callable[[Any, Any], Any]
+    _forward: Forward = field(init=False)
 
-    def columns_read(self) -> tuple[str, ...] | None:
-        """Return the columns that the mapper reads; None if it needs the whole value."""
-        return columns_read_by(self.mapper)
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one record."""
-        written = written_as(at, self.mapper)
-        if written is not None:
-            return of_rows(at, at.below(value=written.row(at)))
-        return f"{at.own('value')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(value=at.own('value'))}"
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map one value."""
+        self._forward(key, self.mapper(key, value), timestamp, headers)
 
 
 @dataclass(slots=True)
@@ -180,11 +128,17 @@ class FlatMap:
     """Forwards every pair that the mapper returns (`KStreamFlatMap`)."""
 
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+    _forward: Forward = field(init=False)
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one record."""
-        each = at.below(at.own("key"), at.own("value"))
-        return block(f"for pair in {call_of(at, 'mapper', self.mapper)}:", pair_lines(at, "pair", "pair"), each)
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map one record to several."""
+        for pair in self.mapper(key, value):
+            new_key, new_value = pair_of(pair)
+            self._forward(new_key, new_value, timestamp, headers)
 
 
 @dataclass(slots=True)
@@ -192,11 +146,16 @@ class FlatMapValues:
     """Forwards every value that the mapper returns (`KStreamFlatMapValues`)."""
 
     mapper: Callable[[Any, Any], Iterable[Any]]
+    _forward: Forward = field(init=False)
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one record."""
-        values = call_of(at, "mapper", self.mapper)
-        return block(f"for {at.own('value')} in {values}:", at.below(value=at.own("value")))
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map one value to several."""
+        for each in self.mapper(key, value):
+            self._forward(key, each, timestamp, headers)
 
 
 @dataclass(slots=True)
@@ -204,27 +163,30 @@ class Peek:
     """Calls the action, then forwards the record unchanged (`KStreamPeek`)."""
 
     action: Callable[[Any, Any], object]
+    _forward: Forward = field(init=False)
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one record."""
-        result, refuse = at.own("result"), at.named("refuse", refuse_unstarted)
-        called = f"({result} := {call_of(at, 'action', self.action)})"
-        refused = block(f"if {called} is not None:", f"{refuse}({result}, 'The action')")
-        return f"{refused}\n{at.below()}"
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Call the action with one record."""
+        result = self.action(key, value)
+        if result is not None:
+            refuse_unstarted(result, "The action")
+        self._forward(key, value, timestamp, headers)
 
 
 class PassThrough:
     """Forwards everything (`PassThrough`): at the node where streams merge, and at each branch."""
 
-    passes_values: ClassVar[bool] = True
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
 
-    def columns_read(self) -> tuple[str, ...]:
-        """Return no columns."""
-        return ()
-
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one record."""
-        return at.below()
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Forward one record."""
+        self._forward(key, value, timestamp, headers)
 
 
 class Branch:
@@ -234,34 +196,24 @@ class Branch:
         children: Names of the nodes of the branches, in the order of the predicates; one more is the default branch.
     """
 
-    passes_values: ClassVar[bool] = True
-
     def __init__(self, predicates: Sequence[Callable[[Any, Any], bool]], children: Sequence[str]) -> None:
         self.predicates = predicates
         self.children = children
 
-    def columns_read(self) -> tuple[str, ...] | None:
-        """Return the columns that the predicates read; None if one of them needs the whole value."""
-        read = [columns_read_by(each) for each in self.predicates]
-        found = [each for each in read if each is not None]
-        return tuple(dict.fromkeys(chain.from_iterable(found))) if len(found) == len(read) else None
+    def init(self, context: OperatorContext) -> None:
+        """Bind the predicates and the children."""
+        branches = [context.forward_to(child) for child in self.children]
+        self._ways = list(zip(map(decision_of, self.predicates), branches, strict=False))
+        self._default = branches[len(self.predicates) :]
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one record."""
-        ways, word = [], "if"
-        for test, child in zip(self._tests(at), self.children, strict=False):
-            ways.append(block(f"{word} {test}:", at.to(child)))
-            word = "elif"
-        if len(self.children) > len(self.predicates):
-            default = at.to(self.children[-1])
-            ways.append(block("else:", default) if ways else default)
-        return "\n".join(ways)
-
-    def _tests(self, at: EmitContext) -> list[str]:
-        expressions = [each for each in self.predicates if isinstance(each, Expression)]
-        if at.columns is not None and len(expressions) == len(self.predicates):
-            return tests_of(at, expressions)
-        return [test_of(at, f"predicate_{number}", predicate) for number, predicate in enumerate(self.predicates)]
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Forward one record to its branch."""
+        for holds, forward in self._ways:
+            if is_true(holds(key, value)):
+                forward(key, value, timestamp, headers)
+                return
+        for forward in self._default:
+            forward(key, value, timestamp, headers)
 
 
 class Print:

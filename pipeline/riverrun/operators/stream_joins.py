@@ -62,9 +62,6 @@ class JoinWindow:
         self._store.put(key, value, timestamp)
         self._refused.is_late = self._store.expired_puts > before
 
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""
-
 
 @dataclass(frozen=True, slots=True)
 class StreamJoinSide:
@@ -203,9 +200,6 @@ class StreamStreamJoin:
             self._context.forward(key.key, joined, key.timestamp, headers)
             unmatched.delete(key, timestamp)
 
-    def close(self) -> None:
-        """Leave the stores open: the task closes them."""
-
 
 class StreamSelfJoin:
     """Joins each record of a stream with the stream's own records within the window, from one store (`KStreamKStreamSelfJoin`).
@@ -248,6 +242,3 @@ class StreamSelfJoin:
 
     def _within(self, key: Any, timestamp: int, before_ms: int, after_ms: int) -> Iterator[tuple[int, Any]]:
         return self._store.fetch_range(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms))
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ProcessingError
-from riverrun.operators.aggregations import lines_by_key
 from riverrun.operators.stateless import pair_of
 from riverrun.operators.tables import TableStore
 from riverrun.records import Change
@@ -15,7 +14,7 @@ from riverrun.state.folds import step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.processor.operator import EmitContext, OperatorContext
+    from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
     from riverrun.state.codec import Folded
 
@@ -64,9 +63,6 @@ class TableRepartitionMap:
         pair = None if value is None else self._mapper(key, value)
         return (None, None) if pair is None or pair_of(pair)[0] is None else pair
 
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
-
 
 @dataclass(frozen=True, slots=True)
 class TableAggregator:
@@ -96,7 +92,6 @@ class UpdateFold:
     """Treats both sides of an update as one step of an aggregation, for stores that fold."""
 
     aggregator: TableAggregator
-    code: None = None
 
     def first(self, key: Any, update: Change[Any]) -> Any:
         """Return the aggregate of a group's first update, which has nothing to subtract from."""
@@ -118,7 +113,7 @@ class TableAggregate:
 
     def __init__(self, store: str, aggregator: TableAggregator, *, send_old_values: bool) -> None:
         self.rows_in = store
-        self._update = UpdateFold(aggregator)
+        self.update = UpdateFold(aggregator)
         self._send_old_values = send_old_values
         self._store: TableStore
         self._forward: Callable[[Any, Any, int, Headers], None]
@@ -128,7 +123,7 @@ class TableAggregate:
         """Open the store and bind the children."""
         self._forward = context.forward
         self._store = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
-        self._writing_fold = self._store.writing_fold(self._update)
+        self._writing_fold = self._store.writing_fold(self.update)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Aggregate one update; a null key is an error."""
@@ -140,12 +135,5 @@ class TableAggregate:
             self._forward(key, _made(Change, (new, old, True)), timestamp, headers)
             return
         stored = self._store.get(key)
-        new, touched_at = step(self._update, key, value, timestamp, *(stored or (None, -1)))
+        new, touched_at = step(self.update, key, value, timestamp, *(stored or (None, -1)))
         self._store.update(key, new, self._store.replaced(key), touched_at, headers)
-
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines of `process`."""
-        return lines_by_key(at, at.folding(self.rows_in, self._update))
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""

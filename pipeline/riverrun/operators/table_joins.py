@@ -131,9 +131,6 @@ class TableTableJoin:
         found = self._lookup(key)
         return None if found is None else found.value
 
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
-
 
 class TableJoinMerge:
     """Merges the results of both sides, and stores them if the table has a store (`KTableKTableJoinMerger`)."""
@@ -156,6 +153,3 @@ class TableJoinMerge:
             self._store.update(key, value.new, value.old, timestamp, headers)
         else:
             self._forward(key, value, timestamp, headers)
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from riverrun.errors import ProcessingError
 from riverrun.operators.process import UserContext
-from riverrun.operators.stateless import call_of, written_as
 from riverrun.operators.tables import TableStore, open_forwarded
-from riverrun.processor.operator import NotFused, block
 from riverrun.processor.suppliers import VALUE_TRANSFORMER, supplied
 from riverrun.records import Change, ValueAndTimestamp
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
     from riverrun.operators.tables import ValueGetter
     from riverrun.processor.api import ValueTransformerWithKey
-    from riverrun.processor.operator import EmitContext, OperatorContext
+    from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers, Record
 
 
@@ -102,9 +100,6 @@ class TableFilter:
         found = self._store.get(key)
         return None if found is None else found.value
 
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""
-
 
 class TableMapValues:
     """Maps each value of a table (`KTableMapValues`); deletions stay deletions.
@@ -115,9 +110,9 @@ class TableMapValues:
     """
 
     def __init__(self, mapper: Callable[[Any, Any], Any], store: str | None, *, send_old_values: bool) -> None:
-        self._mapper = mapper
+        self.mapper = mapper
         self.rows_in = store
-        self._send_old_values = send_old_values
+        self.send_old_values = send_old_values
         self._store: TableStore | None = None
         self._forward: Callable[[Any, Any, int, Headers], None]
 
@@ -125,37 +120,20 @@ class TableMapValues:
         """Open the store and bind the children."""
         self._forward = context.forward
         if self.rows_in is not None:
-            self._store = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
+            self._store = TableStore(context, self.rows_in, send_old_values=self.send_old_values)
 
     def for_rows(self) -> TableMapValues:
         """Return an operator that maps rows which come without the values that they replace."""
-        return TableMapValues(self._mapper, None, send_old_values=False)
+        return TableMapValues(self.mapper, None, send_old_values=False)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Map one update."""
-        new = None if value.new is None else self._mapper(key, value.new)
+        new = None if value.new is None else self.mapper(key, value.new)
         if self._store is not None:
             self._store.update(key, new, self._store.replaced(key), timestamp, headers)
             return
-        old = None if not self._send_old_values or value.old is None else self._mapper(key, value.old)
+        old = None if not self.send_old_values or value.old is None else self.mapper(key, value.old)
         self._forward(key, Change(new, old, value.is_latest), timestamp, headers)
-
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines of `process`."""
-        if self.rows_in is not None or self._send_old_values:
-            message = "its table is kept, or forwards what an update replaced"
-            raise NotFused(message)
-        given, new, written = at.own("given"), at.own("new"), written_as(at, self._mapper)
-        if written is None:
-            mapped = f"{new} = {call_of(at.on(given), 'mapper', self._mapper)}"
-        else:
-            row = written.row(at.on(given))
-            mapped = f"{row.lines}\n{new} = {row.whole}"
-        present = block("else:", mapped)
-        return f"{given} = {at.new}\n{block(f'if {given} is None:', f'{new} = None')}\n{present}\n{at.updated(new)}"
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""
 
 
 def transformed_getter(

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from riverrun.errors import StreamsError
 from riverrun.processor.handlers import DropReason
-from riverrun.processor.operator import NotFused, block
 from riverrun.records import Change, ValueAndTimestamp
-from riverrun.state.access import KeepsForwarded, PutsInParts
+from riverrun.state.access import KeepsForwarded
 from riverrun.state.store_types import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
 from riverrun.state.stores.versioned import VersionedStateStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from riverrun.processor.operator import EmitContext, OperatorContext
+    from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers, VersionedRecord
     from riverrun.state.api import CachedUpdate
     from riverrun.state.codec import Folded
@@ -185,23 +184,6 @@ class TableSource:
         else:
             self._store.update(key, value, self._store.replaced(key), timestamp, headers)
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines of `process` for a store that holds updates back, where the bytes of keys are known."""
-        store = None if self.rows_in is None or at.raw_key is None else at.stores[self.rows_in]
-        puts = store.cached_put() if isinstance(store, PutsInParts) else None
-        if puts is None or at.raw_key is None:
-            message = "its table has no store with a cache that it may change in place, or the bytes of its keys are not known"
-            raise NotFused(message)
-        value = at.own("given")
-        raw_value = at.raw_value(puts.cache.codec.values.deserialize)
-        put = puts.lines(
-            at.named, at.raw_key, at.key_as_read, value, raw_value=raw_value, place=at.place, otherwise=at.process
-        )
-        return f"{block(f'if {at.lacks_key}:', at.process)}\n{block('else:', f'{value} = {at.value}', put)}"
-
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""
-
 
 class GlobalTableSource:
     """Fills a global store; forwards nothing (`GlobalKTableSource`)."""
@@ -223,9 +205,6 @@ class GlobalTableSource:
             return
         self._store.put(key, None if value is None else ValueAndTimestamp(value, timestamp))
 
-    def close(self) -> None:
-        """Leave the store open: the task closes it."""
-
 
 class ToStream:
     """Forwards the new value of each update, tombstones included (`KTableImpl.toStream`)."""
@@ -234,9 +213,13 @@ class ToStream:
         """Return itself: it reads no value that an update replaced."""
         return self
 
-    def lines(self, at: EmitContext) -> str:
-        """Return the lines for one update."""
-        return f"{at.own('value')} = {at.new}\n{at.below(value=at.own('value'))}"
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Forward the new value of one update."""
+        self._forward(key, value.new, timestamp, headers)
 
 
 _UNKNOWN_TIME = -1
@@ -326,9 +309,6 @@ class Suppress:
             f"[{size}/{rules.max_bytes}] bytes."
         )
         return StreamsError(message, hint="Allow more, or let the oldest updates go early: emit_early_when_full().")
-
-    def close(self) -> None:
-        """Leave the buffer open: the task closes it."""
 
 
 def suppressed_getter(

@@ -16,16 +16,12 @@ from difflib import get_close_matches
 from functools import partial
 from inspect import getattr_static
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from riverrun.errors import ProcessingError, TopologyError
-from riverrun.generated import generated, placed
-from riverrun.processor.operator import OneValue, block
+from riverrun.generated import block, generated, placed
 from riverrun.records import shortened
 from riverrun.serde.json_columns import is_attribute
-
-if TYPE_CHECKING:
-    from riverrun.processor.operator import EmitContext
 
 # Replaces the generated names in the code of an expression with those of a place.
 Place = Callable[[str], str]
@@ -71,7 +67,7 @@ def columns_of(expression: Operation) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class _Reader:
+class Reader:
     """Reads columns of values that are no dicts."""
 
     columns: tuple[str, ...]
@@ -147,7 +143,7 @@ def function_of(
         shown = text(code, partial(placed, item="v{}".format, constant=str, own=str))
     except RecursionError:
         raise _too_deep() from None
-    reader, names = _Reader(code.columns), [f"v{number}" for number in range(len(code.columns))]
+    reader, names = Reader(code.columns), [f"v{number}" for number in range(len(code.columns))]
     lines = code.read("value", names, "read", "classes")
     body = block("def made(value):", block("if value is None:", "return None"), lines, f"return {shown}")
     given = {**code.names, "read": reader, "classes": reader.classes, "refused": reader.refused}
@@ -208,26 +204,6 @@ class ExpressionCode:
     def test(self, expression: Operation) -> str:
         """Return the code of the test whether it is True."""
         return self.holds(self.part(expression))
-
-    def at(self, at: EmitContext, text: Callable[[ExpressionCode, Place], str]) -> OneValue:
-        """Return lines that read the columns at a place, and the code there."""
-        place, lines = self.placed_at(at)
-        return OneValue(text(self, place), lines)
-
-    def placed_at(self, at: EmitContext) -> tuple[Place, str]:
-        """Return the function that puts code into a place, and the lines that read the columns there."""
-
-        def constant(name: str) -> str:
-            return at.named(name, self.names[name])
-
-        if at.columns is not None:
-            known = [at.columns[each] for each in self.columns]
-            return partial(placed, item=known.__getitem__, constant=constant, own=at.own), ""
-        reader = _Reader(self.columns)
-        names = [at.own(f"v{number}") for number in range(len(self.columns))]
-        read, classes = at.named("read", reader), at.named("classes", reader.classes)
-        lines = self.read(at.value, names, read, classes, at.named("refused", reader.refused))
-        return partial(placed, item=names.__getitem__, constant=constant, own=at.own), lines
 
     def read(self, value: str, names: list[str], read: str, classes: str, refused: str = "refused") -> str:
         """Return the lines that read the columns of a value, which is not None, into variables of these names."""

@@ -9,7 +9,6 @@ Python's, including errors.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,18 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.arguments import STANDS_FOR
 from riverrun.errors import TopologyError
-from riverrun.processor.expression_code import ExpressionCode, columns_of, function_of
-from riverrun.processor.operator import WRITTEN_AS, DictValue, TupleValue
+from riverrun.processor.expression_code import function_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from riverrun.processor.expression_code import Place
-    from riverrun.processor.operator import EmitContext, OneValue
+    from riverrun.processor.expression_code import ExpressionCode, Place
 
 _ONLY = object()
-# Names and attributes: such code may be repeated, as it computes nothing.
-_SIMPLE = re.compile(r"[\w.]+")
 _USES = "Combine tests by & | ~, each in parentheses: (col('a') > 1) & (col('b') == 2)."
 _LOGIC = frozenset("&|")
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%"})
@@ -87,19 +82,6 @@ class Expression:
     @cached_property
     def _test(self) -> Callable[[Any], Any]:
         return function_of("test", (self,), lambda code, place: place(code.test(self)))
-
-    def row(self, at: EmitContext) -> OneValue:
-        """Return the lines that compute it of the value at a place."""
-        return ExpressionCode.of(self).at(at, self._text)
-
-    def test(self, at: EmitContext) -> TupleValue:
-        """Return the lines that test whether it holds for the value at a place."""
-        made = ExpressionCode.of(self).at(at, lambda code, place: place(code.test(self)))
-        return TupleValue((made.whole,), made.lines)
-
-    def columns_read(self) -> tuple[str, ...]:
-        """Return the columns that it reads."""
-        return columns_of(self)
 
     def _text(self, code: ExpressionCode, place: Place) -> str:
         return place(code.value(self))
@@ -234,20 +216,12 @@ class Expression:
         return f"({left} {self.kind} {right})"
 
 
-setattr(Expression, WRITTEN_AS, True)
 setattr(Expression, STANDS_FOR, ("value", "key, value"))
 
 
 def decision_of(predicate: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function that tests a predicate; of an expression, that is `holds`."""
     return predicate.holds if isinstance(predicate, Expression) else predicate
-
-
-def tests_of(at: EmitContext, expressions: Sequence[Expression]) -> list[str]:
-    """Return the code that tests each expression, at a place whose value is taken apart into columns."""
-    code = ExpressionCode.of(*expressions)
-    place, _ = code.placed_at(at)
-    return [place(code.test(each)) for each in expressions]
 
 
 def col(name: str) -> Expression:
@@ -316,26 +290,6 @@ class Row:
     def _made(self) -> Callable[[Any], Any]:
         return function_of("row", self.parts, self._text)
 
-    def row(self, at: EmitContext) -> DictValue:
-        """Return the row of the value at a place."""
-        code = ExpressionCode.of(*self.parts)
-        place, read = code.placed_at(at)
-        items, lines = list[str](), [read]
-        for number, (_, expression) in enumerate(self.columns):
-            item = place(code.value(expression))
-            if not _SIMPLE.fullmatch(item):
-                own = at.own(f"i{number}")
-                lines.append(f"{own} = {item}")
-                item = own
-            items.append(item)
-        return DictValue(
-            tuple(name for name, _ in self.columns), tuple(items), "\n".join(each for each in lines if each)
-        )
-
-    def columns_read(self) -> tuple[str, ...]:
-        """Return the columns that it reads."""
-        return ExpressionCode.of(*self.parts).columns
-
     def _text(self, code: ExpressionCode, place: Place) -> str:
         return f"{{{', '.join(f'{name!r}: {place(code.value(each))}' for name, each in self.columns)}}}"
 
@@ -354,9 +308,6 @@ class Row:
 
     def __repr__(self) -> str:
         return f"Row({', '.join(f'{name}={each!r}' for name, each in self.columns)})"
-
-
-setattr(Row, WRITTEN_AS, True)
 
 
 def _plainly(operand: Expression) -> str:

@@ -34,8 +34,6 @@ _UNDEFINED = tuple(
         (ValueTransformerWithKey, "transform"),
     )
 )
-# Classes of these modules are not examined for each task: that would be half of a task's start.
-_OPERATORS = "riverrun.operators."
 _FORWARD = "Send results on with context.forward(record)."
 _CLOSE_ENOUGH = 0.6
 
@@ -46,21 +44,21 @@ class SuppliedObject:
 
     Args:
         called: The method that is called for each record.
-        parameters: Its arguments; of several alternatives, one must fit.
+        parameters: Its arguments.
         advice: How it returns its results, for hints.
     """
 
     called: str
-    parameters: tuple[str, ...]
+    parameters: str
     advice: str
 
     def check(self, given: object, label: str) -> None:
         """Refuse a class, or an object, that cannot be called, or whose calls would do nothing."""
-        for name, *parameters in (("init", "context"), (self.called, *self.parameters), ("close", "")):
+        for name, parameters in (("init", "context"), (self.called, self.parameters), ("close", "")):
             method = _method(given, name)
             if method is None:
                 raise self._undefined(given, label, name)
-            complaint = function(*parameters).complaint(method)
+            complaint = function(parameters).complaint(method)
             if complaint is not None:
                 message = f"{label}: {name} {complaint}"
                 raise TopologyError(message, hint=self.advice if name == self.called else None)
@@ -70,7 +68,7 @@ class SuppliedObject:
         return _method(given, self.called) is not None
 
     def _undefined(self, given: object, label: str, name: str) -> TopologyError:
-        parameters = self.parameters[0] if name == self.called else "context" if name == "init" else ""
+        parameters = self.parameters if name == self.called else "context" if name == "init" else ""
         what = "" if isinstance(given, type) or _is_plain(given) else f", which makes {given!r},"
         message = f"{label}{what} does not define {name}({parameters})"
         others = [other for other in dir(given) if not other.startswith("_") and other not in {"init", "close", name}]
@@ -79,9 +77,8 @@ class SuppliedObject:
         return TopologyError(message, hint=f"Rename {close[0]} to {name}." if close else f"Define it. {self.advice}")
 
 
-PROCESSOR = SuppliedObject("process", ("record", "key, value, timestamp, headers"), _FORWARD)
-FIXED_KEY_PROCESSOR = SuppliedObject("process", ("record",), _FORWARD)
-VALUE_TRANSFORMER = SuppliedObject("transform", ("key, value",), "It returns the new value, or None.")
+PROCESSOR = SuppliedObject("process", "record", _FORWARD)
+VALUE_TRANSFORMER = SuppliedObject("transform", "key, value", "It returns the new value, or None.")
 
 
 def check_supplier(supplier: Callable[[], Any], made: SuppliedObject) -> None:
@@ -106,8 +103,7 @@ def supplied(supplier: Callable[[], T], made: SuppliedObject) -> T:
     """Return a new object of a supplier, for a task."""
     given = supplier()
     # A function may make something else than when the topology was built.
-    if not type(given).__module__.startswith(_OPERATORS):
-        made.check(given, name_of_function(supplier))
+    made.check(given, name_of_function(supplier))
     return given
 
 

@@ -20,7 +20,7 @@ from riverrun.topology.nodes import ProcessorNode, SinkNode, SourceNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from riverrun.processor.operator import Fused, Operator
+    from riverrun.processor.operator import Operator
     from riverrun.releases.topology import VersionedJob
     from riverrun.topology.parts import Parts
     from riverrun.topology.topology import Topology
@@ -65,7 +65,7 @@ class CarriedPart:
         parts.nodes[source.name] = source
         parts.order.insert(at, source.name)
         forwarding = partial(TableSource, None, send_old_values=False)
-        parts.nodes[name] = ProcessorNode(name, (source.name,), forwarding)
+        parts.nodes[name] = ProcessorNode(name, (source.name,), forwarding, is_operator=True)
         # The node keeps no store any more; stores without users are removed afterwards.
         for users in parts.users.values():
             users.discard(name)
@@ -77,6 +77,6 @@ class CarriedPart:
                 parts.nodes[child] = replace(node, supplier=partial(_for_rows, node.supplier))
 
 
-def _for_rows(supplier: Callable[[], object]) -> Operator | Fused:
+def _for_rows(supplier: Callable[[], object]) -> Operator:
     made = supplier()
     return made.for_rows() if isinstance(made, TakesRows) else made  # type: ignore[return-value]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -16,7 +15,6 @@ from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.records import TopicPartition
 from riverrun.releases.rows import key_of
 from riverrun.releases.topology import outputs
-from riverrun.runtime.compile import OPERATOR_ARGUMENTS
 from riverrun.serde.windowed import NO_END_MS, lacks_ends
 from riverrun.spark.ranges import time_ms
 from riverrun.state.api import StoreKind
@@ -199,10 +197,7 @@ def _reach(topology: Topology, topic: str, *, from_beginning: bool) -> Reach:
     reach = Reach((topic,))
     for node in _above(topology, topic):
         operator = node.supplier()
-        # Operators take the parts of a record as arguments, processors of users take one record. Operators without state have
-        # no such method: they are source lines of generated code.
-        process = getattr(operator, "process", None)
-        if process is not None and len(inspect.signature(process).parameters) != OPERATOR_ARGUMENTS:
+        if not node.is_operator:
             message = f"{topic} depends on a processor of your own, {node.name}, which may remember earlier records"
             raise ReleaseError(message, hint=_RELEASE)
         if isinstance(operator, StreamDeduplicate | LateRecords):

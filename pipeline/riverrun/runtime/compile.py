@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from riverrun.codegen.function_writer import RunningNodes
+from riverrun.codegen.fusion import Fusion
+from riverrun.codegen.registry import writer_of
 from riverrun.errors import USER_ERRORS, BrokerError, RefusedRecordError, StreamsError, as_exception
 from riverrun.generated import text_of
 from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
 from riverrun.partitioning import partition_for
 from riverrun.processor.handlers import ErrorHandlers, ProducerRecord, SerializationExceptionOrigin
-from riverrun.processor.operator import ReadsColumns
+from riverrun.processor.operator import Closes
 from riverrun.processor.suppliers import PROCESSOR, supplied
 from riverrun.records import TaskId
-from riverrun.runtime.context import TaskContext
+from riverrun.runtime.context import NO_RECORD, TaskContext
 from riverrun.runtime.failures import Failures, user_code
-from riverrun.runtime.function_writer import RunningNodes
-from riverrun.runtime.fusion import Fusion
 from riverrun.runtime.layout import full_name
 from riverrun.runtime.node_context import ChosenPartitions, ChosenTopic, NodeContext
-from riverrun.runtime.packs import guarded
+from riverrun.runtime.packs import RESERVED, guarded
 from riverrun.serde.api import refusal
 from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
@@ -30,40 +30,16 @@ from riverrun.topology.nodes import ProcessorNode, SinkNode, SourceNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from riverrun.processor.operator import EmitContext, Operator, OperatorContext
+    from riverrun.processor.api import Processor
+    from riverrun.processor.operator import Forward, Operator
     from riverrun.processor.timestamps import TimestampExtractor
     from riverrun.records import Headers, Send
     from riverrun.runtime.ports import RecordCollector, Watch
     from riverrun.topology.nodes import SubTopology
     from riverrun.topology.topology import Topology
 
-    Forward = Callable[[Any, Any, int, Headers], None]
-
-# Key, value, timestamp, headers: a user's processor takes one record instead.
-OPERATOR_ARGUMENTS = 4
 _PLAIN = "a handler for processing or production records takes records one by one"
 _NO_HANDLERS = ErrorHandlers()
-
-
-@dataclass(slots=True)
-class WrittenOperator:
-    """An operator that consists of lines alone.
-
-    Args:
-        lines: Returns its lines (`riverrun.processor.operator.Fused`).
-        columns_read: Returns the columns that the lines read (`riverrun.processor.operator.ReadsColumns`).
-        passes_values: Whether it forwards the values that it gets.
-        process: Processes a record where operators are called; made from its lines.
-    """
-
-    lines: Callable[[EmitContext], str]
-    init: Callable[[OperatorContext], None]
-    columns_read: Callable[[], tuple[str, ...] | None]
-    passes_values: bool
-    process: Forward = field(init=False)
-
-    def close(self) -> None:
-        """Do nothing: it holds no resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +73,8 @@ class CompiledNodes:
         # Connections of later operators are closed even if an earlier one fails.
         failures: list[StreamsError] = []
         for name, operator in self.operators.items():
-            for close in (operator.close, *self.contexts[name].opened):
+            own = (operator.close,) if isinstance(operator, Closes) else ()
+            for close in (*own, *self.contexts[name].opened):
                 try:
                     with user_code(f"close() of {name}", self.task_id):
                         close()
@@ -128,10 +105,10 @@ def compile_nodes(
         inlets=inlets,
         sink_topics=plain_sinks(sub, application_id),
         stores=stores,
-        context=context,
-        collector=collector,
+        task=named_objects(context, collector, watch),
+        writer_of=writer_of,
+        is_watched=watch is not None,
         reads_all=failures.asks_what_to_skip,
-        watch=watch,
     )
     fusion = Fusion(running)
     retimed = below_retiming(sub, operators)
@@ -159,8 +136,6 @@ def compile_nodes(
                     watch=watch,
                 )
                 operator = operators[node.name]
-                if isinstance(operator, WrittenOperator):
-                    operator.process = fusion.alone(node.name)
                 called = watched(operator.process, node.name, context, watch)
                 process: Forward = failures.guarded(called, node.name)
                 # Only stores take the time of the current record, which differs from the input's only below these nodes.
@@ -170,6 +145,20 @@ def compile_nodes(
         entries = {name: fusion.forward(name) or plain for name, plain in entries.items()}
         bind_fused(running, fusion, contexts)
     return CompiledNodes(task_id, operators, contexts, entries, fusion)
+
+
+def named_objects(context: TaskContext, collector: RecordCollector, watch: Watch | None) -> Mapping[str, Any]:
+    """Return the objects of a task that generated functions name."""
+    named = {
+        "context": context,
+        "punctuations": context.stream_punctuations,
+        "nowhere": NO_RECORD,
+        "send": collector.send,
+        "partitions": collector.partitions,
+        "reserved": RESERVED,
+        "guarded": guarded,
+    }
+    return named if watch is None else named | {"enter": watch.enter, "leave": watch.leave}
 
 
 def bind_fused(running: RunningNodes, fusion: Fusion, contexts: Mapping[str, NodeContext]) -> None:
@@ -191,15 +180,9 @@ def bind_fused(running: RunningNodes, fusion: Fusion, contexts: Mapping[str, Nod
 def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
     """Return a new operator for a task; wrap a user's processor in one."""
     with user_code(f"The supplier of {node.name}", task_id):
-        made: Any = supplied(node.supplier, PROCESSOR)
-    if not hasattr(made, "process"):
-        reads, passes = (
-            (made.columns_read, made.passes_values) if isinstance(made, ReadsColumns) else (lambda: None, True)
-        )
-        return WrittenOperator(made.lines, getattr(made, "init", lambda _context: None), reads, passes)
-    if len(inspect.signature(made.process).parameters) == OPERATOR_ARGUMENTS:
-        return cast("Operator", made)
-    return UserProcessor(cast("Any", made))
+        if node.is_operator:
+            return cast("Operator", node.supplier())
+        return UserProcessor(supplied(cast("Callable[[], Processor[Any, Any]]", node.supplier), PROCESSOR))
 
 
 def below_retiming(sub: SubTopology, operators: Mapping[str, Operator]) -> frozenset[str]:
@@ -425,7 +408,6 @@ def sub_topology_code(
         nodes.fusion.loop(source, has_extractor=(source.timestamp_extractor or own) is not None)
     unfused = nodes.fusion.reasons()
     single = {f"{node.name}, forward" for node in sub.nodes if node.name not in unfused}  # for single records
-    single |= {f"{name}, alone" for name in nodes.operators}
     functions = {name: text_of(made) for name, made in nodes.fusion.functions.items() if name not in single}
     return FusedCode(sub.id, functions, unfused)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.decoders import why_unreadable
 from riverrun.errors import USER_ERRORS, InvalidStateStoreError, RefusedRecordError, StateError
 from riverrun.processor.handlers import ErrorHandlers
+from riverrun.processor.operator import Closes
 from riverrun.runtime.compile import instantiate, watched
 from riverrun.runtime.context import GLOBAL_TASK, Environment, TaskContext
 from riverrun.runtime.failures import Failures, fail_at, user_code
@@ -123,7 +124,8 @@ class GlobalState:
         """Close the processors. The host closes the backend."""
         for opened in self._opened.values():
             with user_code(f"close() of {opened.declared.processor.name}", GLOBAL_TASK):
-                opened.operator.close()
+                if isinstance(opened.operator, Closes):
+                    opened.operator.close()
 
     def _open(self, declared: GlobalStore, application_id: str) -> _Opened:
         store = open_store(declared.store, self._backend, self._context)

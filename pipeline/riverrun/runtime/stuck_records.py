@@ -9,11 +9,13 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from opcode import opmap
+from types import CodeType
 from typing import TYPE_CHECKING
 
 from riverrun.generated import owner_before, owner_of
 from riverrun.intervals import repeating
 from riverrun.records import RAW_OFFSET, TopicPartition
+from riverrun.runtime.compile import sink, writer
 from riverrun.runtime.failures import Failures
 from riverrun.runtime.inputs import RecordQueue
 from riverrun.runtime.lookups import PendingLookups
@@ -28,8 +30,15 @@ log = logging.getLogger(__name__)
 NAMED_SECONDS = 10.0
 _LOOK_SECONDS = 2.0
 _PUNCTUATE = Failures.punctuate.__code__
-# Of operators and of inputs' queues.
-_METHODS = frozenset({"process", "advance_stream_time", "finish", "head", "pop"})
+# Of operators, of inputs' queues, and of what chooses topics and partitions.
+_METHODS = frozenset({"process", "advance_stream_time", "finish", "head", "pop", "__call__"})
+# The functions of sinks that call serdes.
+_SINKS = frozenset(
+    code
+    for maker in (sink, writer)
+    for code in maker.__code__.co_consts
+    if isinstance(code, CodeType) and "node" in code.co_freevars
+)
 _RESUME = opmap["RESUME"]
 
 
@@ -112,6 +121,8 @@ def node_at(frame: FrameType | None, node_of: Callable[[object], str]) -> str:
         node = owner_of(code.co_filename, frame.f_lineno)
         if not node and code is _PUNCTUATE:
             node = frame.f_locals["node"]
+        elif not node and code in _SINKS:
+            node = frame.f_locals["node"].name
         elif not node and code.co_name in _METHODS:
             node = node_of(frame.f_locals.get("self"))
         if node:

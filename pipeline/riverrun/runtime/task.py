@@ -30,6 +30,7 @@ from riverrun.runtime.failures import Failures, fail_at
 from riverrun.runtime.inputs import PartitionGroup, RecordQueue
 from riverrun.runtime.layout import full_name
 from riverrun.runtime.lookups import PendingLookups, lookups_of
+from riverrun.runtime.node_context import ChosenPartitions, ChosenTopic
 from riverrun.runtime.packs import PackedInput, unguarded_records
 from riverrun.runtime.processing import Processing
 from riverrun.runtime.progress import TaskOffsets
@@ -355,7 +356,9 @@ class Task:
         return fired
 
     def node_of(self, thing: object) -> str:
-        """Return the name of the node whose operator, or whose input's queue, this is; empty for all other things."""
+        """Return the node whose operator, input's queue, or choice of a topic or partitions this is; empty for other things."""
+        if isinstance(thing, ChosenTopic | ChosenPartitions):
+            return thing.sink
         operators, queues = self._nodes.operators.items(), self._queues.all()
         names = chain(
             (name for name, operator in operators if operator is thing),

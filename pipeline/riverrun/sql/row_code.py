@@ -12,8 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from riverrun.generated import placed
-from riverrun.processor.operator import TupleValue, block, written
+from riverrun.codegen.functions import written
+from riverrun.codegen.values import TupleValue
+from riverrun.generated import block, placed
 from riverrun.sql.statements import SqlError
 from riverrun.topology.digests import GENERATED_FROM
 from riverrun.topology.fingerprint import code_of
@@ -21,9 +22,9 @@ from riverrun.topology.fingerprint import code_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from riverrun.processor.operator import EmitContext
+    from riverrun.codegen.function_writer import EmitContext
+    from riverrun.codegen.values import Named
     from riverrun.sql.functions import Aggregate
-    from riverrun.state.folds import Named
 
 # Code that cannot fail, so it needs no `try`.
 SIMPLE = re.compile(r"(row\[\d+\]|[clpt]?\d+(_\d+)?|None|True|False)")
@@ -53,8 +54,8 @@ def function_of(names: Mapping[str, Any], codes: Sequence[Code], note: str = "")
     for number, code in enumerate(codes):
         lines += ["    try:", f"        v{number} = {code.text}", "    except Exception:", f"        v{number} = None"]
     made = "".join(f"v{number}, " for number in range(len(codes)))
-    function = _defined("row", [*lines, f"    return ({made})"], names, note)
-    return written(function, Expressions([code.text for code in codes], names))  # type: ignore[no-any-return]
+    function: Callable[[Any], Any] = _defined("row", [*lines, f"    return ({made})"], names, note)
+    return written(function, Expressions([code.text for code in codes], names))
 
 
 def predicate_of(names: Mapping[str, Any], code: Code) -> Callable[[Any, Any], bool]:
@@ -66,8 +67,8 @@ def predicate_of(names: Mapping[str, Any], code: Code) -> Callable[[Any, Any], b
         "    except Exception:",
         "        return False",
     ]
-    function = _defined("_key, row", lines, names, "")
-    return written(function, Expressions([code.text], names))  # type: ignore[no-any-return]
+    function: Callable[[Any, Any], bool] = _defined("_key, row", lines, names, "")
+    return written(function, Expressions([code.text], names))
 
 
 def _check_depth(codes: Sequence[Code]) -> None:
@@ -202,7 +203,7 @@ class GroupedAggregate:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Aggregates of a group as expressions (`riverrun.state.folds.FoldCode`)."""
+    """Aggregates of a group as expressions (`WritesFold`)."""
 
     calls: tuple[GroupedAggregate, ...]
     kind: ClassVar[type] = tuple

@@ -1,13 +1,16 @@
-"""Assembles a topology from parts that an optimisation has changed."""
+"""Adds built-in operators to a topology, and assembles one from parts that an optimisation has changed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from riverrun.topology.nodes import ProcessorNode, SinkNode, SourceNode
+from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
 from riverrun.topology.topology import Topology
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.processor.operator import Operator
     from riverrun.topology.nodes import Node
     from riverrun.topology.parts import Parts
 
@@ -28,6 +31,18 @@ def put_together(parts: Parts) -> Topology:
     for group in parts.copartitioned:
         topology.copartition(group)
     return topology
+
+
+def add_operator(
+    topology: Topology,
+    name: str,
+    supplier: Callable[[], Operator],
+    *parents: str,
+    functions: tuple[Any, ...],
+    lineage: Lineage = Lineage.OTHER,
+) -> None:
+    """Run a built-in operator on the output of its parents; the fingerprint covers the functions."""
+    topology.keep_processor(ProcessorNode(name, parents, supplier, functions, lineage, is_operator=True))
 
 
 def add_node(topology: Topology, node: Node) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from riverrun.partitioning import StreamPartitioner
     from riverrun.processor.api import Processor
-    from riverrun.processor.operator import Fused, Operator
+    from riverrun.processor.operator import Operator
     from riverrun.records import AutoOffsetReset, ConsumerRecord
     from riverrun.serde.api import Serde
     from riverrun.state.api import StoreBuilder
@@ -159,13 +159,15 @@ class ProcessorNode:
     Args:
         supplier: Returns a new instance on each call.
         functions: The user's functions in it; part of the fingerprint.
+        is_operator: Whether it is a built-in operator, which takes the parts of a record; a user's processor takes one record.
     """
 
     name: str
     parents: tuple[str, ...]
-    supplier: Callable[[], Operator | Fused] | Callable[[], Processor[Any, Any]]
+    supplier: Callable[[], Operator] | Callable[[], Processor[Any, Any]]
     functions: tuple[Any, ...] = ()
     lineage: Lineage = Lineage.OTHER
+    is_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from riverrun.partitioning import StreamPartitioner
     from riverrun.processor.api import Processor
-    from riverrun.processor.operator import Fused, Operator
     from riverrun.records import ConsumerRecord
     from riverrun.serde.api import Serde
     from riverrun.state.api import StoreBuilder
@@ -142,7 +141,7 @@ class Topology:
     def add_processor(
         self,
         name: str,
-        supplier: Callable[[], Operator | Fused] | Callable[[], Processor[Any, Any]],
+        supplier: Callable[[], Processor[Any, Any]],
         *parents: str,
         functions: tuple[Any, ...] | None = None,
         lineage: Lineage = Lineage.OTHER,
@@ -292,7 +291,8 @@ class Topology:
         if global_store.source.name == global_store.processor.name:
             message = f"Source and processor of global store {global_store.store.name} must have different names"
             raise TopologyError(message)
-        check_supplier(global_store.processor.supplier, PROCESSOR)
+        if not global_store.processor.is_operator:
+            check_supplier(global_store.processor.supplier, PROCESSOR)
         for topic in global_store.source.topics:
             self._check_topic(topic)
         if global_store.store.name in self._parts.users or global_store.store.name in self._parts.global_stores:

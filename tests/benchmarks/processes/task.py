@@ -14,8 +14,8 @@ from inputs import Input, page_views
 from rows import CALLED, PARTITIONS
 
 from riverrun import StreamsBuilder, TopicPartition
+from riverrun.codegen.fusion import Fusion
 from riverrun.records import TaskId
-from riverrun.runtime.fusion import Fusion
 from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task

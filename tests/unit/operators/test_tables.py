@@ -62,7 +62,7 @@ def captured(topology: Topology, *tables: KTable[Any, Any]) -> list[Rows]:
     """Watch the changes that tables forward."""
     found: list[Rows] = [[] for _ in tables]
     for number, (table, rows) in enumerate(zip(tables, found, strict=True)):
-        topology.add_processor(f"capture-{number}", lambda rows=rows: Capture(rows), table._node.name)
+        topology.add_processor(f"capture-{number}", partial(Capture, rows), table._node.name)
     return found
 
 

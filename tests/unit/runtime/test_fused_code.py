@@ -28,16 +28,20 @@ from riverrun import (
     TimeWindows,
     Topology,
 )
+from riverrun.codegen.function_writer import Writer
+from riverrun.codegen.registry import WRITERS
+from riverrun.generated import NotGenerated, block
 from riverrun.processor.handlers import ErrorHandlers, Response
-from riverrun.processor.operator import NotFused, block
 from riverrun.runtime.compile import fused_code
 from riverrun.testing import TopologyTestDriver
+from riverrun.topology.assembly import add_operator
 from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.processor.operator import EmitContext, OperatorContext
+    from riverrun.codegen.function_writer import EmitContext
+    from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
 
 STRINGS = Produced(STRING, STRING)
@@ -62,19 +66,18 @@ class Twice:
         for _ in range(2):
             self.forward(key, value, timestamp, headers)
 
-    def lines(self, at: EmitContext) -> str:
-        return block("for _ in range(2):", at.below())
-
-    def close(self) -> None:
-        pass
-
 
 class Never(Twice):
     """An operator whose lines cannot be had."""
 
-    def lines(self, at: EmitContext) -> str:
-        message = f"{at.value} is not for it"
-        raise NotFused(message)
+
+def lines_of_twice(_operator: Twice, at: EmitContext) -> str:
+    return block("for _ in range(2):", at.below())
+
+
+def lines_of_never(_operator: Never, at: EmitContext) -> str:
+    message = f"{at.value} is not for it"
+    raise NotGenerated(message)
 
 
 def built(stream_name: str = "in") -> tuple[StreamsBuilder, KStream[str, str]]:
@@ -117,7 +120,7 @@ def test_code_is_kept_once_for_equal_tasks_and_as_long_as_one_of_them_is_there()
             assert listed() - before == of_one
     one.close()
     del one
-    assert len(of_one) == 3
+    assert len(of_one) == 2
     assert listed() - before == set()
 
 
@@ -151,17 +154,20 @@ def test_the_code_of_a_topology_is_shown_with_what_was_not_fused_and_why() -> No
 
 
 @pytest.mark.parametrize("operator", [Twice, Never])
-def test_an_operator_is_fused_because_it_says_lines_whatever_its_class(operator: type[Twice]) -> None:
-    builder, stream = built()
-    stream.process(cast("Any", operator)).to("out", STRINGS)
-    topology = builder.build()
+def test_an_operator_is_fused_if_a_writer_is_registered_for_its_class(
+    operator: type[Twice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(WRITERS, operator, Writer(lines_of_twice if operator is Twice else lines_of_never))
+    topology = Topology().add_source("source", "in", key_serde=STRING, value_serde=STRING)
+    add_operator(topology, "operator", operator, "source", functions=())
+    topology.add_sink("sink", "out", "operator", key_serde=STRING, value_serde=STRING)
     (code,) = fused_code(topology)
     with TopologyTestDriver(topology) as driver:
         driver.input_topic("in", STRING, STRING).pipe_input("a", "b")
         found = driver.output_topic("out", STRING, STRING).read_key_values_to_list()
     assert found == [("a", "b"), ("a", "b")]
     assert list(code.unfused.values()) == ([] if operator is Twice else ["value is not for it"])
-    (loop,) = [text for name, text in code.functions.items() if name.startswith("KSTREAM-SOURCE")]
+    (loop,) = [text for name, text in code.functions.items() if name == "source"]
     assert ("for _ in range(2):" in loop) == (operator is Twice)
 
 

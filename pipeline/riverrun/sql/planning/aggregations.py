@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from riverrun.codegen.functions import written
 from riverrun.dsl.options import EmitStrategy, Grouped, Materialized
-from riverrun.processor.operator import written
 from riverrun.sql.expressions import Compiler, Field, check_known, find_field
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import UnknownFunction, WrongArguments, find_aggregate, is_aggregate
@@ -285,7 +285,7 @@ class _Fold:
                 ]
             )
 
-        return written(add, States(self.calls))  # type: ignore[no-any-return]
+        return written(add, States(self.calls))
 
     def undo(self, _key: Any, row: Any, states: Any) -> Any:
         """Return the states with a row subtracted."""
@@ -309,7 +309,7 @@ class _Fold:
             return (*row(key.key, states), key.window.start, key.window.end)
 
         made = windowed_row if is_windowed else row
-        return written(made, Results(self.calls, self.width, is_windowed))  # type: ignore[no-any-return]
+        return written(made, Results(self.calls, self.width, is_windowed))
 
     def grouped(self) -> Callable[[Any, Any], bool]:
         """Return the predicate for rows that belong to a group: no grouping value is NULL."""
@@ -318,7 +318,7 @@ class _Fold:
         def is_grouped(_key: Any, row: Any) -> bool:
             return row is not None and None not in row[:width]
 
-        return written(is_grouped, First(width))  # type: ignore[no-any-return]
+        return written(is_grouped, First(width))
 
     def group(self) -> Callable[[Any, Any], Any]:
         """Return the function that makes the key of a row's group."""
@@ -327,7 +327,7 @@ class _Fold:
         def group(_key: Any, row: Any) -> Any:
             return row[:width]
 
-        return written(group, First(width))  # type: ignore[no-any-return]
+        return written(group, First(width))
 
 
 def _kept(state: Any, *_values: Any) -> Any:

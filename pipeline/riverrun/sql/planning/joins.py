@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from riverrun.codegen.functions import written
 from riverrun.dsl.options import Joined, Materialized, StreamJoined
-from riverrun.processor.operator import written
 from riverrun.sql.expressions import Compiler, Field, find_field
 from riverrun.sql.formats import row_serde
 from riverrun.sql.planning.relations import Relation, rows_of
@@ -309,7 +309,7 @@ def _joiner(left: Relation, right: Relation) -> Callable[[Any, Any], Any]:
     def joined(row: Any, other: Any) -> Any:
         return (*(no_left if row is None else row), *(no_right if other is None else other))
 
-    return written(joined, Beside(len(no_left), len(no_right)))  # type: ignore[no-any-return]
+    return written(joined, Beside(len(no_left), len(no_right)))
 
 
 def _result(

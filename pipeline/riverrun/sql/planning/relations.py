@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from riverrun.processor.operator import written
+from riverrun.codegen.functions import written
 from riverrun.sql.expressions import Compiler, Field
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import (

@@ -99,6 +99,7 @@ def many(places: Places) -> Topology:
     made = mapped.process(lambda: Punctuating(places), named=Named("the-processor"))
     below = made.map_values(lambda v: at("below", v), named=Named("below"))
     below.to("out", Produced(STRING, places.serde("sink"), name="the-sink"))
+    below.to(lambda _k, _v, _context: at("topic", "out"), Produced(STRING, STRING, name="choosing-sink"))
     grouped = mapped.group_by_key(Grouped(STRING, STRING))
     totals = grouped.aggregate(
         str,
@@ -133,6 +134,7 @@ NODES = {
     "punctuator": "the-processor",
     "below": "below",
     "sink writes": "the-sink",
+    "topic": "choosing-sink",
     "aggregator": "the-sum",
     "below a store": "below-a-store",
     "sink of totals writes": "sink-of-totals",

@@ -1,4 +1,7 @@
-"""Writes the body of one generated function: the lines of operators and sinks below a node, and calls of other nodes."""
+"""Writes the body of one generated function: the lines of operators and sinks below a node, and calls of other nodes.
+
+Operators are written by the `Writer` of their class, which gets an `EmitContext`.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,14 @@ import re
 from dataclasses import dataclass, field, replace
 from textwrap import indent
 from types import BuiltinFunctionType, MethodDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from riverrun.codegen.reading import RECORD, RecordVars
+from riverrun.codegen.values import DictValue, OneValue, TupleValue
 from riverrun.errors import USER_ERRORS, as_exception
-from riverrun.generated import marked
+from riverrun.generated import NotGenerated, block, marked
 from riverrun.partitioning import partition_for, partitions_for
-from riverrun.processor.operator import DictValue, Fused, NotFused, OneValue, ReadsColumns, TupleValue, block
 from riverrun.records import Change
-from riverrun.runtime.packs import RESERVED, guarded
-from riverrun.runtime.reading import RECORD, RecordVars
 from riverrun.serde.api import item_of, written_fields_of
 from riverrun.serde.json_columns import columns_writer
 from riverrun.state.access import CachedFold, FoldsInParts
@@ -23,16 +25,13 @@ from riverrun.topology.nodes import SinkNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from riverrun.processor.operator import Operator
-    from riverrun.records import Headers
-    from riverrun.runtime.context import TaskContext
-    from riverrun.runtime.ports import RecordCollector, Watch
+    from riverrun.processor.operator import Forward, Operator
     from riverrun.serde.api import Serde
     from riverrun.state.folds import Fold
     from riverrun.topology.nodes import Node, SourceNode, SubTopology
 
-    Forward = Callable[[Any, Any, int, Headers], None]
-
+Folding: TypeAlias = "Callable[[str, Fold], CachedFold]"
+"""`EmitContext.folding`."""
 # Python allows 100 levels of indentation, of which the function and an operator's own lines need some.
 _WIDEST = 80 * 4
 # Python allows 20 statically nested blocks, of which the same need some.
@@ -55,6 +54,33 @@ _INNER = """
     where = None if {key} is None else partition_for({name}_inner({key}), partitions({name}_topic))"""
 
 
+def whole_value(_operator: Any) -> None:
+    """Return that lines need the whole value."""
+
+
+def all_records(_operator: Any, _folding: Folding) -> bool:
+    """Return that keys and values matter."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes the operators of a class.
+
+    Args:
+        lines: Returns the lines that process a record; raises `NotGenerated` if the operator has to be called, here or
+            anywhere.
+        columns_read: Returns the columns that the lines read; None if they need the whole value.
+        passes_values: Whether the operators forward the values that they get.
+        reads_records: Returns whether keys and values matter to the lines, rather than only the number of records.
+    """
+
+    lines: Callable[[Any, EmitContext], str]
+    columns_read: Callable[[Any], tuple[str, ...] | None] = whole_value
+    passes_values: bool = True
+    reads_records: Callable[[Any, Folding], bool] = all_records
+
+
 @dataclass(slots=True)
 class RunningNodes:
     """The nodes for which functions of a sub-topology are written.
@@ -62,6 +88,9 @@ class RunningNodes:
     Args:
         inlets: By node name, the plain function that takes the records of the node.
         sink_topics: By sink, its topic as Kafka knows it, except for sinks that choose topics or partitions.
+        task: Objects of the task, by their names in functions.
+        writer_of: Returns the writer of an operator; raises `NotGenerated` if there is none.
+        is_watched: Whether functions report calls of nodes: `enter` and `leave` are in `task` then.
         reads_all: Whether keys and values are decoded even if no node uses them, so that handlers see malformed ones.
     """
 
@@ -70,10 +99,10 @@ class RunningNodes:
     inlets: Mapping[str, Forward]
     sink_topics: Mapping[str, str]
     stores: Mapping[str, Any]
-    context: TaskContext
-    collector: RecordCollector
+    task: Mapping[str, Any]
+    writer_of: Callable[[object], Writer]
+    is_watched: bool = False
     reads_all: bool = False
-    watch: Watch | None = None
     by_name: Mapping[str, Node] = field(init=False)
     children: Mapping[str, Sequence[Node]] = field(init=False)
     called: dict[str, str] = field(default_factory=dict)
@@ -89,7 +118,7 @@ class RunningNodes:
         self.children = children
 
     def folding(self, store: str, fold: Fold) -> CachedFold:
-        """Return an aggregation into a store in parts, one for all functions; raise `NotFused` if the store must be called."""
+        """Return an aggregation into a store in parts, one for all functions; raise `NotGenerated` if it must be called."""
         # By fold as well: the aggregations of a cogroup have one store.
         known = store, id(fold)
         if known not in self._folds:
@@ -97,7 +126,7 @@ class RunningNodes:
             found = opened.cached_fold(fold) if isinstance(opened, FoldsInParts) else None
             if found is None:
                 message = "its store has no cache that it may change in place"
-                raise NotFused(message)
+                raise NotGenerated(message)
             self._folds[known] = found
         return self._folds[known]
 
@@ -115,12 +144,16 @@ class RunningNodes:
                 if not self._writes(node, written):
                     return None
                 continue
-            operator: object = self.operators.get(node.name)
-            read = operator.columns_read() if isinstance(operator, ReadsColumns) else None
+            operator = self.operators[node.name]
+            try:
+                writer = self.writer_of(operator)
+            except NotGenerated:
+                return None
+            read = writer.columns_read(operator)
             if read is None:
                 return None
             found |= dict.fromkeys(read)
-            if getattr(operator, "passes_values", True):
+            if writer.passes_values:
                 nodes += self.children[node.name]
         return tuple(found)
 
@@ -128,14 +161,6 @@ class RunningNodes:
         return (
             names is not None and sink.name in self.sink_topics and columns_writer(sink.value_serde, names) is not None
         )
-
-    def fused(self, node: Node) -> Fused:
-        """Return the operator of a node; raise `NotFused` if it writes no lines."""
-        operator = self.operators[node.name]
-        if not isinstance(operator, Fused):
-            message = f"{type(operator).__name__} does not write lines"
-            raise NotFused(message)
-        return operator
 
 
 @dataclass(slots=True)
@@ -150,7 +175,6 @@ class FunctionWriter:
         reads_key: Name of the function that reads the key from those bytes; None if `key` has been read already.
         source: The source that has read the record; None if the function has not, or an extractor had the value first.
         is_flush: Whether the function flushes many updates, so that partitions of all keys are found at once.
-        is_alone: Whether the function has one operator alone, and calls its children.
     """
 
     nodes: RunningNodes
@@ -161,7 +185,6 @@ class FunctionWriter:
     reads_key: str | None = None
     source: SourceNode | None = None
     is_flush: bool = False
-    is_alone: bool = False
     has_lines: bool = False
     """True if the function contains more than calls."""
     entered: dict[str, str] = field(default_factory=dict)
@@ -185,10 +208,6 @@ class FunctionWriter:
         """Return the lines for a node and those below it."""
         return self._filled(self._node(node, given))
 
-    def alone(self, node: Node) -> str:
-        """Return the lines for a node, with calls of the plain functions of those below it."""
-        return self._filled(self.nodes.fused(node).lines(_EmitContext(self, node, "n0", RECORD)))
-
     def calls(self, node: str, given: RecordVars) -> str:
         """Return the calls of the plain functions of all children of a node."""
         return "\n".join(
@@ -200,9 +219,7 @@ class FunctionWriter:
         return "\n".join(self.place_of(child, given) for child in self.nodes.children[node])
 
     def place_of(self, node: Node, given: RecordVars) -> str:
-        """Return the placeholder line of a node; below an operator alone, the call of its plain function."""
-        if self.is_alone:
-            return marked(self._call(self._inlet(node), given), node.name)
+        """Return the placeholder line of a node."""
         self._places.append((node, given))
         return f"{_PLACE}{len(self._places) - 1}"
 
@@ -236,16 +253,15 @@ class FunctionWriter:
         call = self._call(name, given)
         if isinstance(node, SinkNode):
             return self._sink(node, name, given) or call
+        operator = self.nodes.operators[node.name]
         try:
-            lines = self.nodes.fused(node).lines(_EmitContext(self, node, name, given))
-        except NotFused as why:
+            lines = self.nodes.writer_of(operator).lines(operator, EmitContext(self, node, name, given))
+        except NotGenerated as why:
             self.nodes.called[node.name] = str(why)
             return call
         self.has_lines = True
-        watch = self.nodes.watch
-        if watch is None:
+        if not self.nodes.is_watched:
             return lines
-        self.names |= {"enter": watch.enter, "leave": watch.leave}
         entered = f"call_{name} = enter({node.name!r}, {given.key}, {given.value}, context.topic)"
         return f"{entered}\n{lines}\nleave(call_{name})"
 
@@ -287,7 +303,7 @@ class FunctionWriter:
         chosen, where = "", "None"
         if inner is not None:
             self.named(f"{name}_inner", inner)
-            self.names |= {"partition_for": partition_for, "partitions": self.nodes.collector.partitions}
+            self.named("partition_for", partition_for)
             # One call for all keys of a flush: the key is the store's, not one that an operator below has made.
             if self.is_flush and key == "key":
                 self.placed.append(name)
@@ -302,7 +318,6 @@ class FunctionWriter:
         headers = "headers"
         if node.topic in self.nodes.sub.repartition_topics:
             # Users' headers must not make a record of a repartition topic look like a pack.
-            self.names |= {"reserved": RESERVED, "guarded": guarded}
             headers = "headers if not headers or headers[-1][0] not in reserved else guarded(headers)"
         return _SINK.format(
             name=name,
@@ -344,8 +359,11 @@ class FunctionWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class _EmitContext:
-    """The place of one operator's lines (`riverrun.processor.operator.EmitContext`)."""
+class EmitContext:
+    """The place in a generated function where the lines of an operator go.
+
+    Lines may name `timestamp`, `headers` and `context` of the current record, and whatever `named` and `own` return.
+    """
 
     writer: FunctionWriter
     node: Node
@@ -355,41 +373,51 @@ class _EmitContext:
 
     @property
     def key(self) -> str:
+        """The name of the record's key."""
         return self.given.key
 
     @property
     def key_items(self) -> tuple[str, ...] | None:
+        """Expressions for the items of a key that is a tuple, None for those of a null key; None if it is not taken apart."""
         return self.given.key_items
 
     @property
     def lacks_key(self) -> str:
+        """A test: whether the key is null."""
         return self.given.lacks_key or f"{self.key} is None"
 
     @property
     def value(self) -> str:
+        """An expression: its value."""
         return self.given.value
 
     @property
     def is_row(self) -> bool:
+        """True if the value is taken apart, and never None."""
         return self.given.items is not None or self.given.columns is not None
 
     @property
     def columns(self) -> Mapping[str, str] | None:
+        """Expressions for columns of a value that is taken apart: all that operators read; None if it is not."""
         return self.given.columns
 
     @property
     def new(self) -> str:
+        """An expression: the new value, where the value is the update of a table."""
         return f"{self.value}.new" if self.given.new is None else self.given.new
 
     @property
     def process(self) -> str:
+        """A statement: the call of the operator with the record."""
         return f"{self.name}({self.key}, {self.value}, timestamp, headers)"
 
     @property
     def raw_key(self) -> str | None:
+        """The name of the bytes that the key was read from; None if they are not known."""
         return self.writer.raw_key if self.key == self.writer.read_key else None
 
     def raw_value(self, deserialize: Callable[[bytes], Any]) -> str | None:
+        """Return the name of the bytes that a serde has read the value from; None if others may have had the value since."""
         source = self.writer.source
         if source is None or source.value_serde.deserialize is not deserialize or self.given != RECORD:
             return None
@@ -397,40 +425,45 @@ class _EmitContext:
 
     @property
     def key_as_read(self) -> str:
+        """An expression: the key. Where keys are only counted, `key` names its bytes."""
         reads = self.writer.reads_key
         return self.key if reads is None else f"{reads}({self.key})"
 
     @property
     def place(self) -> str:
+        """An expression: the topic, partition and offset of the current record."""
         return self.writer.place
 
     @property
-    def is_alone(self) -> bool:
-        return self.writer.is_alone
-
-    @property
     def stores(self) -> Mapping[str, Any]:
+        """The task's stores by name; they are open."""
         return self.writer.nodes.stores
 
     def folding(self, store: str, fold: Fold) -> CachedFold:
+        """Return the aggregation into a store in parts, one for all functions; raise `NotGenerated` if it must be called."""
         return self.writer.nodes.folding(store, fold)
 
     def named(self, name: str, thing: Any) -> str:
+        """Return the name in the function for an object of the operator's."""
         return self.writer.named(f"{self.name}{self.scope}_{name}", thing)
 
     def own(self, name: str) -> str:
+        """Return the name of a variable that no other operator has."""
         return f"{name}_{self.name}{self.scope}"
 
-    def on(self, value: str | TupleValue) -> _EmitContext:
+    def on(self, value: str | TupleValue) -> EmitContext:
+        """Return a copy of this context with another value, and its own namespace."""
         given = self._given(value)
         self.writer.scopes += 1
         return replace(self, given=given, scope=f"_{self.writer.scopes}")
 
     def item(self, number: int) -> str:
+        """Return an expression for an item of the value, which is a tuple."""
         items = self.given.items
         return f"{self.value}[{number}]" if items is None else items[number]
 
     def below(self, key: str | None = None, value: str | TupleValue | DictValue | OneValue | None = None) -> str:
+        """Return the lines of the operator's children, given expressions for key and value where these are others."""
         before = getattr(value, "lines", "")
         if isinstance(value, OneValue) or (isinstance(value, DictValue) and not self._takes_columns(value)):
             before, value = f"{before}\n{self.own('value')} = {value.whole}".lstrip("\n"), self.own("value")
@@ -441,12 +474,13 @@ class _EmitContext:
         return f"{before}\n{lines}" if before else lines
 
     def updated(self, new: str) -> str:
+        """Return the lines of the children of a table's operator, which get an update: a new value, and no old one."""
         latest = f"{self.value}.is_latest" if self.given.new is None else self.given.latest
         given = replace(self._given(self.writer.update(new, is_latest=latest)), new=new, latest=latest)
         return self.writer.places(self.node.name, given)
 
     def _takes_columns(self, value: DictValue) -> bool:
-        read = None if self.is_alone else self.writer.nodes.columns_read(self.node.name, value.names)
+        read = self.writer.nodes.columns_read(self.node.name, value.names)
         return read is not None and set(value.names).issuperset(read)
 
     def _given(self, value: str | TupleValue | DictValue) -> RecordVars:
@@ -455,7 +489,12 @@ class _EmitContext:
         columns = dict(zip(value.names, value.items, strict=True)) if isinstance(value, DictValue) else None
         return replace(self.given, value=whole, items=items, columns=columns, new=None, latest="True")
 
+    def lacking(self, *others: str) -> str:
+        """Return the test whether the value is None, which a row never is, or one of other tests is true."""
+        return " or ".join((*(() if self.is_row else (f"{self.value} is None",)), *others)) or "False"
+
     def to(self, child: str) -> str:
+        """Return the lines of one child."""
         return self.writer.place_of(self.writer.nodes.by_name[child], self.given)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.processor.operator import TupleValue
+from riverrun.codegen.values import TupleValue
 from riverrun.serde.api import fields_of, frame_of, item_of
 from riverrun.serde.json_columns import columns_reader
 

@@ -1,7 +1,7 @@
 """Fuses a source, or an operator with state, and the operators below it into one function, without a call per hop.
 
 The function is generated as Python source, once per task; that of a source is a loop over records. It contains the lines of
-operators that have them (`riverrun.processor.operator`), and plain sinks. It calls all other nodes: other operators with
+operators that have them (`riverrun.codegen.registry`), and plain sinks. It calls all other nodes: other operators with
 stores, users' processors, and sinks that choose topics or partitions.
 
 Its effect and order are those of `Task` record by record: `tests/unit/runtime/test_fusion.py` compares the two. Exceptional
@@ -14,24 +14,22 @@ from dataclasses import dataclass, field, replace
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from riverrun.codegen.function_writer import FunctionWriter
+from riverrun.codegen.reading import RECORD, RecordVars, apart, columns, joined, unread, whole
 from riverrun.errors import USER_ERRORS, as_exception
-from riverrun.generated import generated, marked
-from riverrun.processor.operator import Counting, MaySchedule, NotFused, block
-from riverrun.runtime.context import NO_RECORD
-from riverrun.runtime.function_writer import FunctionWriter
-from riverrun.runtime.reading import RECORD, RecordVars, apart, columns, joined, unread, whole
+from riverrun.generated import NotGenerated, block, generated, marked
+from riverrun.processor.operator import MaySchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from riverrun.records import Headers
-    from riverrun.runtime.function_writer import RunningNodes
-    from riverrun.runtime.inputs import Loop
-    from riverrun.runtime.reading import Reading
+    from riverrun.codegen.function_writer import RunningNodes
+    from riverrun.codegen.reading import Reading
+    from riverrun.processor.operator import Forward
     from riverrun.state.api import CachedUpdate
     from riverrun.topology.nodes import SourceNode
 
-    Forward = Callable[[Any, Any, int, Headers], None]
+    Loop = Callable[[Any, int, int], int]
     Flush = Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None]
 
 # The `finally` block also runs for a record that fails, so `queue.next_offset - 1` is the offset to report.
@@ -131,7 +129,7 @@ class Fusion:
         self, source: SourceNode, reading: Reading, *, has_extractor: bool
     ) -> tuple[Reading, str, FunctionWriter] | None:
         """Return the lines below a source and their writer; None if the row that is read is needed as a whole by all."""
-        names = self._names() | {"punctuations": self.nodes.context.stream_punctuations} | reading.names
+        names = self._names() | reading.names
         place, given = "(topic, partition, offset)", reading.given
         writer = FunctionWriter(
             self.nodes,
@@ -179,20 +177,12 @@ class Fusion:
             self._bind(self._add_entry(node))
         return self._entries[node]
 
-    def alone(self, node: str) -> Forward:
-        """Return the function of an operator without those below it; it calls their plain functions."""
-        writer = FunctionWriter(self.nodes, self._names(), is_alone=True)
-        lines = writer.alone(self.nodes.by_name[node])
-        made: Forward = self._compiled(node, _FORWARD.format(nodes=indent(lines, " " * 4)), writer, "alone")
-        return made
-
     def flush(self, node: str) -> Flush | None:
         """Return the function that forwards the updates held back by a cache to an operator's children, many at once.
 
         It finds the partitions of all windowed keys together. None if it would only call each child.
         """
-        names = self._names() | {"nowhere": NO_RECORD}
-        writer = FunctionWriter(self.nodes, names, is_flush=True)
+        writer = FunctionWriter(self.nodes, self._names(), is_flush=True)
         lines = writer.below(node, RecordVars("key", writer.update("new", "old"), new="new"))
         if writer.only_calls:
             return None
@@ -219,8 +209,8 @@ class Fusion:
             return False
         operator = nodes.operators.get(below[0].name)
         try:
-            return isinstance(operator, Counting) and not operator.reads_records(nodes.folding)
-        except NotFused:
+            return not nodes.writer_of(operator).reads_records(operator, nodes.folding)
+        except NotGenerated:
             return False
 
     def reasons(self) -> Mapping[str, str]:
@@ -230,12 +220,7 @@ class Fusion:
         }
 
     def _names(self) -> dict[str, Any]:
-        return {
-            "context": self.nodes.context,
-            "user_errors": USER_ERRORS,
-            "as_exception": as_exception,
-            "send": self.nodes.collector.send,
-        }
+        return {**self.nodes.task, "user_errors": USER_ERRORS, "as_exception": as_exception}
 
     def _made(self, node: str, text: str, writer: FunctionWriter, purpose: str = "") -> Any:
         made = self._compiled(node, text, writer, purpose)

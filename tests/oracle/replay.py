@@ -129,7 +129,8 @@ class Twin:
             return [record[:4] for record in log]  # sessions are forwarded without headers if the store does not cache
         if topic == "letters":
             return [
-                [*record, [[n, "" if n in _OWN_WORDS else text] for n, text in headers]] for *record, headers in log
+                [*record, [[n, "" if n in _OWN_WORDS else text] for n, text in headers if n != SET_ASIDE]]
+                for *record, headers in log
             ]
         return log
 

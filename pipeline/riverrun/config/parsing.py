@@ -278,6 +278,7 @@ def _check_client(path: Path | str, where: str, key: str, value: Any) -> None:
 _HANDLERS = {
     "fail": "fail",
     "continue": "continue",
+    "set-aside": "set-aside",
     "LogAndFailExceptionHandler": "fail",
     "LogAndContinueExceptionHandler": "continue",
     "LogAndFailProcessingExceptionHandler": "fail",

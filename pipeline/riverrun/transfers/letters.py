@@ -26,6 +26,7 @@ from riverrun.processor.handlers import (
     ERRORS_PARTITION,
     ERRORS_STACKTRACE,
     ERRORS_TOPIC,
+    SET_ASIDE,
 )
 from riverrun.records import OffsetRange, TopicPartition, counted, whole_number
 from riverrun.runtime.layout import is_internal_topic
@@ -86,6 +87,7 @@ class DeadLetter:
         message: Message of the exception.
         trace: Its stack trace.
         note: What became of the letter; None if nothing was decided.
+        left_no_trace: Whether nothing was processed of the record, or all of it was undone.
     """
 
     place: TopicPartition
@@ -100,6 +102,7 @@ class DeadLetter:
     message: str
     trace: str
     note: LetterNote | None = None
+    left_no_trace: bool = False
 
     @property
     def name(self) -> str:
@@ -316,6 +319,8 @@ def text_of(data: bytes | None) -> str:
 def letter_of(tp: TopicPartition, fields: RawFields, notes: Mapping[str, LetterNote]) -> DeadLetter | None:
     """Return a record of a dead letter topic as a letter; None if it is no letter."""
     key, value, timestamp, offset, headers = fields
+    left_no_trace = headers[-1:] == ((SET_ASIDE, None),)
+    headers = headers[:-1] if left_no_trace else headers
     # The record may have such headers itself, as one that was a letter before: the letter's own follow them.
     last = {name: place for place, (name, _) in enumerate(headers) if name in _OWN}
     texts = {name: (headers[place][1] or b"").decode(errors="replace") for name, place in last.items()}
@@ -335,4 +340,5 @@ def letter_of(tp: TopicPartition, fields: RawFields, notes: Mapping[str, LetterN
         message=texts.get(ERRORS_MESSAGE, ""),
         trace=texts.get(ERRORS_STACKTRACE, ""),
         note=notes.get(f"{tp}@{offset}"),
+        left_no_trace=left_no_trace,
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun import STRING, StreamsBuilder, Topology, ValueAndTimestamp
 from riverrun.dsl import grouping
+from riverrun.processor.handlers import SET_ASIDE
 from riverrun.state.api import StoreKind
 from riverrun.testing import ChangedValueWarning, TopologyTestDriver
 from tests.oracle.scenarios import CLOCK, COMPLETE, OPTIMIZED, TOPICS, WITHOUT_TIMES

@@ -26,7 +26,7 @@ from riverrun.kafka.requests import REQUEST_SECONDS, Leaders, Requests, log_size
 from riverrun.records import TopicPartition, counted, is_legal_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from riverrun.records import OffsetRange, RawFields
 
@@ -378,6 +378,12 @@ class Admin:
     def group(self, group: str) -> GroupState:
         """Return a group's state; an unknown group is dead, without members."""
         return self._groups.state(group)
+
+    def groups_of(self, tps: Collection[TopicPartition]) -> list[str]:
+        """Return the groups that have committed offsets of any of these partitions, sorted."""
+        with self._requests.asking("list groups"):
+            names = {each.id for each in self._client.list_groups(timeout=REQUEST_SECONDS)} if tps else set()
+        return sorted(name for name in names if self.committed(name, tps, isolation="read_uncommitted"))
 
     def member_messages(self, group: str) -> tuple[tuple[bytes, bytes], ...] | None:
         """Return what each member joined a group with, and its plan; empty for an unknown group, None during a rebalance."""

@@ -47,7 +47,10 @@ import opcode
 import signal
 import threading
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 

@@ -126,16 +126,16 @@ class StreamsConfig:
         task_alignment_max_drift_ms: How far apart in event time the tasks that write to one repartition topic may be,
             while any of them is behind. 0 derives the bound from the topology's windows, -1 sets no bound.
         replication_factor: Replicas of internal topics; -1 takes the brokers' default.
-        deserialization_exception_handler: Treatment of records that cannot be read: `fail`, `continue`, or a handler as
-            `module:attribute`.
+        deserialization_exception_handler: Treatment of records that cannot be read: `fail`, `continue`, `set-aside`
+            (equal to `continue`, as nothing was processed), or a handler as `module:attribute`.
         processing_exception_handler: Treatment of records on which user code fails, in the forms of
-            `deserialization.exception.handler`.
+            `deserialization.exception.handler`. `set-aside` undoes all that the input record has done.
         processing_exception_handler_global_enabled: Whether `processing.exception.handler` also decides about global tables
             and stores.
         production_exception_handler: Treatment of records that cannot be written, in the forms of
             `deserialization.exception.handler`.
-        errors_dead_letter_queue_topic_name: Topic to which `fail` and `continue` copy the input records of failures;
-            none by default.
+        errors_dead_letter_queue_topic_name: Topic to which `fail`, `continue` and `set-aside` copy the input records of
+            failures; none by default.
         auto_offset_reset: Where sources without committed offsets start, unless a source sets it: `earliest`, `latest`,
             `none` (the application does not start), or a duration back, such as `by_duration:PT1H`.
         default_timestamp_extractor: How sources determine event times, unless a source sets it: the name of a class in

@@ -381,8 +381,7 @@ class Admin:
 
     def groups_of(self, tps: Collection[TopicPartition]) -> list[str]:
         """Return the groups that have committed offsets of any of these partitions, sorted."""
-        with self._requests.asking("list groups"):
-            names = {each.id for each in self._client.list_groups(timeout=REQUEST_SECONDS)} if tps else set()
+        names = self._groups.names() if tps else []
         return sorted(name for name in names if self.committed(name, tps, isolation="read_uncommitted"))
 
     def member_messages(self, group: str) -> tuple[tuple[bytes, bytes], ...] | None:

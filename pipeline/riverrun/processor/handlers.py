@@ -157,6 +157,10 @@ class Result(Enum):
     """Undo all since the last commit, and process it again without the input record. Kafka Streams has no such answer."""
 
 
+LEAVES_OUT = frozenset({Result.RESUME, Result.SET_ASIDE})
+"""The decisions to continue without a record of which nothing has been processed yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """A handler's decision, with records for dead letter topics (`ProcessingExceptionHandler.Response` and its like).
@@ -168,11 +172,6 @@ class Response:
 
     result: Result
     dead_letter_queue_records: tuple[ProducerRecord, ...] = ()
-
-    @property
-    def leaves_out(self) -> bool:
-        """Return whether to continue without the record, where nothing of it has been processed yet."""
-        return self.result in {Result.RESUME, Result.SET_ASIDE}
 
     @classmethod
     def resume(cls, *, dead_letter_queue_records: Iterable[ProducerRecord] = ()) -> Response:

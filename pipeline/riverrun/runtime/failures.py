@@ -28,6 +28,7 @@ from riverrun.errors import (
 )
 from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
 from riverrun.processor.handlers import (
+    LEAVES_OUT,
     DropReason,
     ErrorHandlerContext,
     Result,
@@ -179,7 +180,7 @@ class Failures:
             # Nothing has been processed of it, so it is set aside as it is.
             response = decision_of(handler, "deserialization", where, record, error)
             self._send_letters(map(without_trace, response.dead_letter_queue_records))
-            if response.leaves_out:
+            if response.result in LEAVES_OUT:
                 self._skip(where, error, DropReason.UNDECODABLE)
                 return
         place: dict[str, str | int] = {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Attempts:
-    """What outlives the attempts of one task.
+    """The parts of one task that outlive its attempts.
 
     Args:
         added: The records that were added and are not committed.

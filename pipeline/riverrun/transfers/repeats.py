@@ -25,7 +25,7 @@ _CHOSEN = "topics that a function chooses"
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """What may have seen records before they failed, and would see them again."""
+    """The stores and topics that may have got records before these failed, and would get them again."""
 
     stores: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -82,7 +82,7 @@ def test_what_is_set_aside_leaves_no_trace(host: Host) -> None:
     numbers = [b"1", b"0", b"2", b"7", b"0", b"7", b"{", b"3"]
     given = {"in": [(b"a", number, at) for at, number in enumerate(numbers)]}
     names = ("early", "counts", "moved", "out", "letters")
-    settings = {
+    settings: dict[str, Any] = {
         "processing_exception_handler": "set-aside",
         "deserialization_exception_handler": "continue",
         "errors_dead_letter_queue_topic_name": host.topic("letters"),

@@ -119,6 +119,8 @@ class Failures:
 
     def leaves_out(self, tp: TopicPartition, record: RawRecord) -> bool:
         """Return whether an earlier attempt has set a record aside; if so, send its letters and count it."""
+        if not self.aside:
+            return False
         found = next((each for each in self.aside if each.record == record and each.tp == tp), None)
         if found is None:
             return False

@@ -348,6 +348,7 @@ def letter_object(letter: DeadLetter) -> dict[str, Any]:
         "error": letter.error,
         "message": letter.message,
         "trace": letter.trace,
+        "left_no_trace": letter.left_no_trace,
         "note": None if letter.note is None else msgspec.to_builtins(letter.note),
     }
 

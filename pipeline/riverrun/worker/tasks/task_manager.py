@@ -202,17 +202,19 @@ class TaskManager:
             active.close()
             self._updater.add_again(active.claim)
             return
-        self._running[active.id] = active
-        try:
-            self._fetching.begin(active)
-        except BrokerError as error:
-            self.fail(error)
-            return
+        failed: StreamsError | None = None
         try:
             active.start()
         # Rows of a table that are gone are processed first.
         except SetAsideError as error:
-            self.fail(error)
+            failed = error
+        self._running[active.id] = active
+        try:
+            self._fetching.begin(active)
+        except BrokerError as error:
+            failed = failed or error
+        if failed is not None:
+            self.fail(failed)
             return
         offsets = {str(tp): offset for tp, offset in active.committed_offsets.items()}
         known = {"task": str(active.id), "offsets": offsets}

@@ -267,7 +267,9 @@ class Failures:
     ) -> ErrorHandlerContext:
         context, source = self._context, self._context.source
         key, value = (None, None) if source is None else (source.key, source.value)
-        is_by_time = context.is_by_time or context.failed_by_time is error
+        failed = context.failed_by_time
+        # The cause if it is no `Exception` (`as_exception`).
+        by_time = context.is_by_time or (failed is not None and (failed is error or failed is error.__cause__))
         return ErrorHandlerContext(
             topic=context.topic,
             partition=context.partition,
@@ -279,7 +281,7 @@ class Failures:
             source_raw_key=key,
             source_raw_value=value,
             serialization_origin=origin,
-            may_be_set_aside=self._handlers.can_undo and source is not None and not is_by_time,
+            may_be_set_aside=self._handlers.can_undo and source is not None and not by_time,
         )
 
     def _ask(self, handler: Handler, where: ErrorHandlerContext, record: Any, error: Exception, asked: str) -> Response:

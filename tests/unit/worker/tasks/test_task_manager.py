@@ -240,7 +240,7 @@ def test_a_task_that_fails_starts_over_unless_another_owner_has_it(managed: Mana
     ]
 
 
-def test_all_tasks_of_a_thread_start_over_without_the_record_that_one_of_them_sets_aside(managed: Managed) -> None:
+def test_all_tasks_of_a_thread_start_over_without_the_record_that_one_sets_aside(managed: Managed) -> None:
     managed.assign(FIRST, SECOND)
     managed.run()
     managed.taken_steps()

@@ -35,10 +35,7 @@ class Restarts:
         for task_id, task in list(driver._tasks.items()):
             offsets = dict(task._progress.offsets())  # the driver commits without metadata
             task.close()
-            successor = self._successor(task, offsets)
-            driver._tasks[task_id] = successor
-            for readers in driver._readers.values():
-                readers[:] = [successor if reader is task else reader for reader in readers]
+            driver._tasks[task_id] = self._successor(task, offsets)
 
     def _successor(self, task: Task, offsets: dict[TopicPartition, tuple[int, str]]) -> Task:
         ports, logs = task._ports, self.driver._topics.logs

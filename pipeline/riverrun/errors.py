@@ -18,6 +18,7 @@
   x TaskError                     the host, which recovers by itself
     - TaskMigratedError           another owner fenced this task: give it up
     - UnknownOutcomeError         a commit got no answer: continue from the committed offsets
+    - SetAsideError               continue from the committed offsets without one record
   x BrokerError                   the operator of the brokers; `retriable` says whether waiting can help
     - RefusedRecordError          one record cannot be sent
     - TopicError                  a topic is missing or has the wrong shape
@@ -46,6 +47,10 @@ import opcode
 import signal
 import threading
 import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 
@@ -171,6 +176,20 @@ class TaskMigratedError(TaskError):
 
 class UnknownOutcomeError(TaskError):
     """A commit got no answer. Its producer must be discarded; the committed offsets show whether it happened."""
+
+
+class SetAsideError(TaskError):
+    """A handler has set a record aside. The host must discard the task, and make it again without this record.
+
+    Args:
+        message: What happened.
+        aside: The record (`runtime.failures.SetAside`).
+    """
+
+    def __init__(self, message: str, aside: Any) -> None:
+        """Store the record."""
+        super().__init__(message)
+        self.aside = aside
 
 
 class BrokerError(StreamsError):

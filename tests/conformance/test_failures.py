@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from riverrun import (
     JSON,
     LONG,
     STRING,
+    ConfigError,
     Consumed,
     Grouped,
     LogAndSkipOnInvalidTimestamp,
     Materialized,
     Produced,
+    Repartitioned,
     StreamsBuilder,
+    TopicPartition,
     Topology,
 )
+from riverrun.config import EXACTLY_ONCE_V2
+from riverrun.topics.letters import letter_of
 
 if TYPE_CHECKING:
     from riverrun import ConsumerRecord
@@ -59,6 +66,42 @@ def test_failing_records_go_to_the_dead_letter_topic_and_the_rest_goes_on(
         (host.topic("in"), "0", "2"),
         (host.topic("in"), "0", "3"),
     ]
+
+
+def test_what_is_set_aside_leaves_no_trace(host: Host) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        stream = builder.stream(host.topic("in"), Consumed(STRING, JSON))
+        stream.to(host.topic("early"), Produced(STRING, JSON))
+        counts = stream.group_by_key(Grouped(STRING, JSON)).count(Materialized(name="counts"))
+        counts.to_stream().to(host.topic("counts"), Produced(STRING, LONG))
+        moved = stream.repartition(Repartitioned(STRING, JSON, name="moved"))
+        moved.map_values(lambda v: 12 // (v - 7)).to(host.topic("moved"), Produced(STRING, JSON))
+        stream.map_values(lambda v: 12 // v).to(host.topic("out"), Produced(STRING, JSON))
+        return builder.build()
+
+    numbers = [b"1", b"0", b"2", b"7", b"0", b"7", b"{", b"3"]
+    given = {"in": [(b"a", number, at) for at, number in enumerate(numbers)]}
+    names = ("early", "counts", "moved", "out", "letters")
+    settings: dict[str, Any] = {
+        "processing_exception_handler": "set-aside",
+        "deserialization_exception_handler": "continue",
+        "errors_dead_letter_queue_topic_name": host.topic("letters"),
+    }
+    if getattr(host, "guarantee", EXACTLY_ONCE_V2) != EXACTLY_ONCE_V2:
+        with pytest.raises(ConfigError, match="cannot be set aside under at_least_once"):
+            host.run(build, given, *names, **settings)
+        return
+    found = host.run(build, given, *names, **settings)
+    values = {topic: [record.value for record in found[topic]] for topic in names}
+    assert values["early"] == [b"1", b"2", b"7", b"7", b"3"]
+    assert values["counts"][-1] == LONG.serialize(5)
+    assert values["out"] == [b"12", b"6", b"1", b"1", b"4"]
+    assert values["moved"] == [b"-2", b"-3", b"-3"], values
+    letters = [letter_of(TopicPartition("letters", 0), record, {}) for record in found["letters"]]
+    assert sorted(letter.value or b"" for letter in letters if letter and letter.left_no_trace) == sorted(
+        [b"0", b"0", b"7", b"7", b"{"]
+    )
+    assert len(letters) == 5
 
 
 def test_an_update_that_a_cache_held_back_is_kept_as_the_record_it_came_from(host: Host) -> None:

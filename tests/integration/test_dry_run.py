@@ -117,6 +117,29 @@ def test_a_dry_run_gives_what_the_run_would_write_and_leaves_no_trace(
     assert {key: value for (_, key), value in foreseen.items()} == published(broker, name)
 
 
+def test_a_dry_run_sets_records_aside_as_the_run_does(broker: Broker, unique: str, tmp_path: Path) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+        counts = words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized(name="counts"))
+        # Fails below the repartition for the fifth "w3", and for each later one.
+        checked = counts.to_stream().map_values(lambda key, n: n // (key != "w3" or n < 5))
+        checked.to(f"{unique}.out", Produced(STRING, LONG))
+        return builder.build()
+
+    broker.create(2, f"{unique}.in", f"{unique}.out")
+    write_words(broker, unique, 0, 40)
+    streams = {"processing_exception_handler": "set-aside", "statestore_cache_max_bytes": 0}
+    app, spark = broker.application(unique, build(StreamsBuilder()), tmp_path, **streams), spark_session()
+    connected, options = broker.connected(app), RunOptions(max_records_per_slice=15)
+    foreseen = counts_of(dry_run(connected, resolve(connected), spark, on_executor(build), options=options))
+    summary = run(connected, resolve(connected), spark, on_executor(build), options=options)
+    assert {key: value for (_, key), value in foreseen.items()} == published(broker, unique)
+    assert {key: count for (_, key), (count, _) in foreseen.items()} == {
+        b"w%d" % n: 4 if n == 3 else 8 for n in range(5)
+    }
+    assert summary.dropped == {"set-aside": 4}
+
+
 def test_a_dry_run_begins_with_the_applications_state_or_with_none(broker: Broker, unique: str, tmp_path: Path) -> None:
     build, name = counting(unique), unique
     broker.create(1, f"{name}.in", f"{name}.out")

@@ -190,6 +190,50 @@ def test_letters_of_repartition_topics_return_to_them(broker: Broker, unique: st
     assert outputs(broker, app) == [(b"a", b"3.0")]
 
 
+def test_a_replay_names_what_it_repeats_and_leaves_out_replaced_rows(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.rows", f"{unique}.early", f"{unique}.out", f"{unique}.dead")
+
+    def build(builder: StreamsBuilder) -> Topology:
+        stream = builder.stream(f"{unique}.in", Consumed(STRING, JSON))
+        stream.to(f"{unique}.early", Produced(STRING, JSON))
+        rows = builder.table(f"{unique}.rows", Consumed(STRING, JSON)).to_stream()
+        stream.merge(rows).map_values(lambda value: 12 // value).to(f"{unique}.out", Produced(STRING, JSON))
+        return builder.build()
+
+    broker.write(f"{unique}.in", [(b"a", b"0", 1), (b"b", b"2", 2), (b"c", b"{", 3)])
+    broker.write(f"{unique}.rows", [(b"a", b"0", 1), (b"b", b"0", 2), (b"a", b"3", 3)])
+    config = {
+        "processing.exception.handler": "continue",
+        "deserialization.exception.handler": "continue",
+        "errors.dead.letter.queue.topic.name": f"{unique}.dead",
+    }
+    project = Riverrun(kafka=broker.kafka, directory=tmp_path, by="ann@desk")
+    app = project.app(unique, build, config=config)
+    app.catch_up()
+    aside = config | {"processing.exception.handler": "set-aside"}
+    other = project.app(f"{unique}-other", build, config=aside)
+    other.catch_up()
+    letters = app.letters()
+    own = [each for each in letters.list() if "ZeroDivision" in each.error and not each.left_no_trace]
+    assert sorted((each.origin.topic, each.key) for each in own) == sorted(
+        [(f"{unique}.in", b"a"), (f"{unique}.rows", b"a"), (f"{unique}.rows", b"b")]
+    )
+    planned = letters.plan(own)
+    assert [(each.origin.topic, each.key) for each in planned.outdated] == [(f"{unique}.rows", b"a")]
+    assert planned.groups == (other.application_id,)
+    with pytest.raises(
+        RangeError, match=rf"topics {unique}\.early, .* may get records twice, and so do group {unique}-"
+    ):
+        letters.replay(own)
+    assert len(broker.read(f"{unique}.in")) == 3, "nothing was written"
+    assert letters.replay(own, again=True) == 2
+    whole = [each for each in other.letters().list() if each.left_no_trace]
+    assert sorted(each.value or b"" for each in whole) == [b"0", b"0", b"0", b"{", b"{"]
+    assert letters.replay(whole) == 3, "the rows of a and b have been replaced, also by a replay"
+
+
 def test_wrong_requests_are_refused_and_change_nothing(broker: Broker, app: App, tmp_path: Path) -> None:
     for number in range(2):
         order(broker, app, b"%d" % number, b"{", 1_000 + number)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun import STRING, StreamsBuilder, Topology, ValueAndTimestamp
 from riverrun.dsl import grouping
+from riverrun.processor.handlers import SET_ASIDE
 from riverrun.state.api import StoreKind
 from riverrun.testing import ChangedValueWarning, TopologyTestDriver
 from tests.oracle.scenarios import CLOCK, COMPLETE, OPTIMIZED, TOPICS, WITHOUT_TIMES
@@ -129,7 +130,8 @@ class Twin:
             return [record[:4] for record in log]  # sessions are forwarded without headers if the store does not cache
         if topic == "letters":
             return [
-                [*record, [[n, "" if n in _OWN_WORDS else text] for n, text in headers]] for *record, headers in log
+                [*record, [[n, "" if n in _OWN_WORDS else text] for n, text in headers if n != SET_ASIDE]]
+                for *record, headers in log
             ]
         return log
 

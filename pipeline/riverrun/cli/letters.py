@@ -119,18 +119,32 @@ def replay(
     ] = None,
     everything: Everything = False,
     dry_run: Dry = False,
+    again: Annotated[
+        bool,
+        typer.Option("--again", metavar="", help="Let stores and topics get records twice that were not set aside."),
+    ] = False,
 ) -> None:
     """Write the records of letters to where they come from, each once: key, value, headers and event time as they were.
 
-    Records whose windows have closed count as late. If the cause is still there, they become letters again.
+    Records whose windows have closed count as late. If the cause is still there, they become letters again. Letters of tables
+    are left out if their key has a newer row.
     """
+    from riverrun.topics.letters import other_groups
+
     mended = _mended(value, value_file)
-    letters = _chosen(context, name, wanted.topic, wanted.filter(places), everything=everything)
+    chosen = _chosen(context, name, wanted.topic, wanted.filter(places), everything=everything)
+    letters = _letters(context, name, wanted.topic)
+    planned = letters.plan(chosen)
+    if planned.outdated:
+        echo(f"left out, as their keys have newer rows: {', '.join(letter.name for letter in planned.outdated)}")
     if dry_run:
-        _show_all(letters, "would be replayed")
-        return
-    count = _letters(context, name, wanted.topic).replay(letters, mended)
-    echo(f"{counted(count, 'letter')} replayed")
+        _show_all(list(planned.letters), "would be replayed")
+        if planned.repeats:
+            echo(f"may get records twice: {planned.repeats}")
+    if planned.groups and (dry_run or not planned.repeats or again):
+        echo(f"get the records as well: {other_groups(planned)}")
+    if not dry_run:
+        echo(f"{counted(letters.carry_out(planned, mended, again=again), 'letter')} replayed")
 
 
 @app.command()

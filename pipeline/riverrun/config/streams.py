@@ -101,6 +101,7 @@ _HANDLER = OneOf(
     {
         "fail": "fail",
         "continue": "continue",
+        "set-aside": "set-aside",
         "LogAndFailExceptionHandler": "fail",
         "LogAndContinueExceptionHandler": "continue",
         "LogAndFailProcessingExceptionHandler": "fail",
@@ -158,15 +159,19 @@ class StreamsConfig:
     replication_factor: Annotated[int, Replicas()] = -1
     """Replicas of internal topics; -1 takes the brokers' default."""
     deserialization_exception_handler: Annotated[str, _HANDLER] = "fail"
-    """Treatment of records that cannot be read: `fail`, `continue`, or a handler as `module:attribute`."""
+    """Treatment of records that cannot be read: `fail`, `continue`, `set-aside` (equal to `continue`, as nothing was
+    processed), or a handler as `module:attribute`.
+    """
     processing_exception_handler: Annotated[str, _HANDLER] = "fail"
-    """Treatment of records on which user code fails, in the forms of `deserialization.exception.handler`."""
+    """Treatment of records on which user code fails, in the forms of `deserialization.exception.handler`. `set-aside`
+    undoes all that the input record has done.
+    """
     processing_exception_handler_global_enabled: Annotated[bool, Flag()] = False
     """Whether `processing.exception.handler` also decides about global tables and stores."""
     production_exception_handler: Annotated[str, _HANDLER] = "fail"
     """Treatment of records that cannot be written, in the forms of `deserialization.exception.handler`."""
     errors_dead_letter_queue_topic_name: Annotated[str | None, TOPIC] = None
-    """Topic to which `fail` and `continue` copy the input records of failures; none by default."""
+    """Topic to which `fail`, `continue` and `set-aside` copy the input records of failures; none by default."""
     auto_offset_reset: Annotated[str, Text(_offset_reset)] = "earliest"
     """Where sources without committed offsets start, unless a source sets it: `earliest`, `latest`, `none` (the
     application does not start), or a duration back, such as `by_duration:PT1H`.

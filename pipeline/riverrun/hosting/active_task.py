@@ -139,6 +139,7 @@ class ActiveTask:
         committed = {tp: (c.offset, c.metadata) for tp, c in self._opened.point.commits.items()}
         topics = {tp: ids_to_commit(tp, self.topics, self._connected.id) for tp in self.inputs}
         self.task.start(committed, topics, self.producer.owner)
+        self.task.leave_out(self.claim.aside)
         self.tables.remove_rows(self.task)
         self.task.pause_at(self.publication.limits)
         self._move_to(TaskState.RUNNING)
@@ -261,7 +262,7 @@ class ActiveTask:
             self.tables.reach(self.task)
         self.task.tell_whole(dict.fromkeys(self.tables.tps, self.tables.whole))
         self._commit = self.task.prepare_commit()
-        self.claim.begin_commit(self._commit.offsets)
+        self.claim.begin_commit(self._commit.offsets, self.task.aside)
 
     def finish_commit(self) -> None:
         """Bring the local state to the durable point."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import CommittedOffset
     from riverrun.kafka.sending import TimeLimits
     from riverrun.records import TaskId, TopicPartition
+    from riverrun.runtime.failures import SetAside
     from riverrun.runtime.ports import Clock
     from riverrun.state.api import StateBackend
 
@@ -94,6 +95,9 @@ class Claim:
         self._has_owned = False
         # The last commit, and then the one that is under way. With metadata, as within a pack nothing else differs.
         self._own_commits: list[_Commit] = []
+        self.aside: tuple[SetAside, ...] = ()
+        """Records that attempts since the last commit have set aside, and those that remain if the next commit succeeds."""
+        self._remaining: tuple[SetAside, ...] = ()
 
     # Ownership
 
@@ -222,19 +226,28 @@ class Claim:
         """Return offset and metadata per input of the commit that is under way, or else of the last one."""
         return self._own_commits[-1] if self._own_commits else {}
 
-    def begin_commit(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Note a commit that is sent next: only its outcome shows which commit is the last one."""
+    def begin_commit(
+        self, offsets: Mapping[TopicPartition, tuple[int, str]], aside: tuple[SetAside, ...] | None = None
+    ) -> None:
+        """Note a commit that is sent next: only its outcome shows which commit is the last one.
+
+        `aside` are the records that are set aside, and still to come after it; None for all of them.
+        """
+        self._remaining = self.aside if aside is None else aside
         self._own_commits = [self._own_commits[0], self._own_commits[0] | dict(offsets)]
 
     def end_commit(self) -> None:
         """Note that the commit has succeeded."""
         self._own_commits = self._own_commits[-1:]
+        self.aside = self._remaining
 
     def _note(self, point: CommittedPoint) -> None:
         self._topics = point.topics
         # Other offsets than the last known ones: the commit with unknown outcome has succeeded.
         if self._thread is not None and [point.commits] != self._own_commits[:1]:
             self._thread.doubted_since = None
+        if self._own_commits[1:] == [point.commits]:
+            self.end_commit()
         self._own_commits = [dict(point.commits)]
 
 

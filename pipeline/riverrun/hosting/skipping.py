@@ -15,7 +15,7 @@ from riverrun.hosting.kept_offsets import commit_and_keep
 from riverrun.hosting.ownership import owning
 from riverrun.hosting.process import SystemClock, this_user
 from riverrun.kafka.ranges import read_range
-from riverrun.processor.handlers import context_of, dead_letter_queue_record
+from riverrun.processor.handlers import context_of, dead_letter_queue_record, without_trace
 from riverrun.records import OffsetRange, RawRecord, TaskId, TopicPartition, shortened
 from riverrun.runtime.packs import opened, unguarded, writer_of
 from riverrun.runtime.times import OffsetMetadata
@@ -154,7 +154,7 @@ def _send_letter(application: Application, skip: Skip, owner: TransactionalProdu
         return
     record = skip.record
     where = context_of(skip.tp, record, "skip", skip.task_id)
-    letter = dead_letter_queue_record(topic, where, ProcessingError(f"Skipped by {this_user()}"))
+    letter = without_trace(dead_letter_queue_record(topic, where, ProcessingError(f"Skipped by {this_user()}")))
     owner.send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -17,7 +18,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 
-from riverrun.errors import OpenTransactionError, TopicError
+from riverrun.errors import BrokerError, OpenTransactionError, TopicError
 from riverrun.kafka.brokers_clock import BrokersClock
 from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
 from riverrun.kafka.groups import GroupClients, GroupProgress, Groups, GroupState
@@ -26,9 +27,11 @@ from riverrun.kafka.requests import REQUEST_SECONDS, Leaders, Requests, log_size
 from riverrun.records import TopicPartition, counted, is_legal_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from riverrun.records import OffsetRange, RawFields
+
+log = logging.getLogger(__name__)
 
 # Longer than the `transaction.timeout.ms` of workers (60 s), after which brokers abort an abandoned transaction.
 STABLE_SECONDS = 90.0
@@ -378,6 +381,18 @@ class Admin:
     def group(self, group: str) -> GroupState:
         """Return a group's state; an unknown group is dead, without members."""
         return self._groups.state(group)
+
+    def groups_of(self, tps: Collection[TopicPartition]) -> list[str]:
+        """Return the sorted groups that have committed offsets of any of these partitions, if this client may see them."""
+        return sorted(name for name in (self._groups.names() if tps else ()) if self._has_offsets(name, tps))
+
+    def _has_offsets(self, group: str, tps: Collection[TopicPartition]) -> bool:
+        try:
+            return bool(self.committed(group, tps, isolation="read_uncommitted"))
+        # Another group's coordinator may be away, or refuse this client.
+        except BrokerError as error:
+            log.warning("whether group %s reads %s is not known: %s", group, ", ".join(map(str, sorted(tps))), error)
+            return False
 
     def member_messages(self, group: str) -> tuple[tuple[bytes, bytes], ...] | None:
         """Return what each member joined a group with, and its plan; empty for an unknown group, None during a rebalance."""

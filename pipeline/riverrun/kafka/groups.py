@@ -48,6 +48,14 @@ class Groups:
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
+    def names(self) -> list[str]:
+        """Return the names of all groups that this client may see."""
+        with self._requests.asking("list groups"):
+            found = self._requests.client.list_consumer_groups(request_timeout=REQUEST_SECONDS).result()
+            for error in found.errors:
+                raise error
+        return [each.group_id for each in found.valid]
+
     def state(self, group: str) -> GroupState:
         """Return a group's state; an unknown group is dead, without members."""
         from riverrun.kafka.coordinators import describe_group  # noqa: PLC0415 - loads for long, and few ask

@@ -287,7 +287,8 @@ class StreamWindowAggregate:
             stored = self._store.fetch(key, start)
             if stored is not None:
                 change = Change(stored.value, None)
-                self._context.forward(self._windowed((key, start)), change, stored.timestamp, headers)
+                with self._context.by_time():
+                    self._context.forward(self._windowed((key, start)), change, stored.timestamp, headers)
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
         start = key[1]

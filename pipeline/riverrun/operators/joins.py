@@ -226,6 +226,7 @@ class BufferedStreamTableJoin:
         if data is None:
             return
         record, key = decode_buffered(data), self._keys.read(buffered_key_of(store_key))
-        result, matches = self._join.joined(key, self._values.read(key, record.value), record.timestamp)
+        with self._context.by_time():
+            result, matches = self._join.joined(key, self._values.read(key, record.value), record.timestamp)
         if matches:
             self._context.forward_as(place or record.metadata, key, result, record.timestamp, record.headers)

@@ -172,7 +172,8 @@ class StreamSessionWindowAggregate:
             end = closes_ms - 1
             aggregate = self._store.fetch_session(key, start, end)
             if aggregate is not None:
-                self._context.forward(Windowed(key, Window(start, end)), Change(aggregate, None), end, headers)
+                with self._context.by_time():
+                    self._context.forward(Windowed(key, Window(start, end)), Change(aggregate, None), end, headers)
                 continue
             # It may have grown since it was announced: then it closes later.
             for session, _ in self._store.find_sessions(key, end, start):

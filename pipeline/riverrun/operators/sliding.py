@@ -215,9 +215,9 @@ class StreamSlidingWindowAggregate:
         for _, start, key in closing.closed(close_ms):
             stored = self._store.fetch(key, start)
             if stored is not None:
-                self._context.forward(
-                    self._windowed((key, start)), Change(stored.value, None), stored.timestamp, headers
-                )
+                change = Change(stored.value, None)
+                with self._context.by_time():
+                    self._context.forward(self._windowed((key, start)), change, stored.timestamp, headers)
 
     def _closes(self, start: int) -> int:
         # Sliding windows include their end.

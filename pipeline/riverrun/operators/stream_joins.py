@@ -196,8 +196,9 @@ class StreamStreamJoin:
                 left_waits, right_waits = left_waits or key.is_left, right_waits or not key.is_left
                 continue
             left, right = (entry.value, None) if key.is_left else (None, entry.value)
-            joined = self._side.joiner(key.key, left, right)
-            self._context.forward(key.key, joined, key.timestamp, headers)
+            with self._context.by_time():
+                joined = self._side.joiner(key.key, left, right)
+                self._context.forward(key.key, joined, key.timestamp, headers)
             unmatched.delete(key, timestamp)
 
 

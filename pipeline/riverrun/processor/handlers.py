@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import logging
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from riverrun.arguments import HANDLER
-from riverrun.config import load_attribute
+from riverrun.config import AT_LEAST_ONCE, load_attribute
 from riverrun.errors import USER_ERRORS, ConfigError, ProcessingError, as_exception
 from riverrun.records import check_headers
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from riverrun.records import ConsumerRecord, Headers, RawFields, Record, TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
+
+_SET_ASIDE = "set-aside"
 
 
 class DropReason(StrEnum):
@@ -56,6 +58,8 @@ class DropReason(StrEnum):
     """User code raised, and `processing.exception.handler` chose to continue."""
     PRODUCTION_FAILED = "production-failed"
     """A sink could not write it, and `production.exception.handler` chose to continue."""
+    SET_ASIDE = "set-aside"
+    """A handler set the input record aside: it has left no trace."""
     STALE_RESPONSE = "stale-response"
     """A foreign-key join answered after the row had changed again."""
     UNDECODABLE = "undecodable"
@@ -68,6 +72,8 @@ ERRORS_STACKTRACE = "__streams.errors.stacktrace"
 ERRORS_TOPIC = "__streams.errors.topic"
 ERRORS_PARTITION = "__streams.errors.partition"
 ERRORS_OFFSET = "__streams.errors.offset"
+SET_ASIDE = "__riverrun.set-aside"
+"""The last header of letters whose record has left no trace: nothing was processed, or all of it was undone."""
 
 
 class SerializationExceptionOrigin(Enum):
@@ -93,6 +99,8 @@ class ErrorHandlerContext:
         source_raw_value: The serialized value of the input record; None if it has none, or within a punctuation.
         serialization_origin: The part that a sink could not serialise; None for other failures. Kafka Streams passes it to
             `ProductionExceptionHandler.handleSerializationError`, and calls `handleError` for other failures.
+        may_be_set_aside: Whether the answer may be `Response.set_aside`. Otherwise the failure concerns no input record since
+            the last commit, or nothing can be undone (`at_least_once`).
     """
 
     topic: str | None
@@ -105,6 +113,7 @@ class ErrorHandlerContext:
     source_raw_key: bytes | None = None
     source_raw_value: bytes | None = None
     serialization_origin: SerializationExceptionOrigin | None = None
+    may_be_set_aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +153,12 @@ class Result(Enum):
     """Stop the task."""
     RETRY = "retry"
     """Retry. Hosts retry by themselves where that can help, so this equals `FAIL` (as in Kafka Streams)."""
+    SET_ASIDE = "set-aside"
+    """Undo all since the last commit, and process it again without the input record. Kafka Streams has no such answer."""
+
+
+LEAVES_OUT = frozenset({Result.RESUME, Result.SET_ASIDE})
+"""The decisions to continue without a record of which nothing has been processed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +182,14 @@ class Response:
     def fail(cls, *, dead_letter_queue_records: Iterable[ProducerRecord] = ()) -> Response:
         """Stop the task."""
         return cls(Result.FAIL, tuple(dead_letter_queue_records))
+
+    @classmethod
+    def set_aside(cls, *, dead_letter_queue_records: Iterable[ProducerRecord] = ()) -> Response:
+        """Undo all that the input record has done, and continue without it; count it.
+
+        The letters are written in the transaction that commits the offset of the record.
+        """
+        return cls(Result.SET_ASIDE, tuple(dead_letter_queue_records))
 
     @classmethod
     def retry(cls) -> Response:
@@ -217,6 +240,8 @@ class ErrorHandlers:
     deserialization: DeserializationExceptionHandler | None = None
     processing: ProcessingExceptionHandler | None = None
     production: ProductionExceptionHandler | None = None
+    can_undo: bool = True
+    """Whether all since the last commit can be undone: it is one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +274,24 @@ class LogAndFail:
         """Stop the task."""
         log.error("%s", _text(context, exception))
         return Response.fail(dead_letter_queue_records=_letters(self.dead_letter_topic, context, exception))
+
+
+@dataclass(frozen=True, slots=True)
+class LogAndSetAside:
+    """Logs, sets the input record aside and continues. Kafka Streams has no such handler.
+
+    Stops the task if there is no record that may be set aside, as within a punctuation.
+
+    Args:
+        dead_letter_topic: Topic that receives the input record; None for none.
+    """
+
+    dead_letter_topic: str | None = None
+
+    def __call__(self, context: ErrorHandlerContext, _record: object, exception: Exception, /) -> Response:
+        """Set the record aside."""
+        log.warning("%s", _text(context, exception))
+        return Response.set_aside(dead_letter_queue_records=_letters(self.dead_letter_topic, context, exception))
 
 
 Handler: TypeAlias = "DeserializationExceptionHandler | ProcessingExceptionHandler | ProductionExceptionHandler"
@@ -286,11 +329,16 @@ def decision_of(
 
 def error_handlers(streams: StreamsConfig) -> ErrorHandlers:
     """Return the configured handlers."""
-    topic = streams.errors_dead_letter_queue_topic_name
+    topic, can_undo = streams.errors_dead_letter_queue_topic_name, streams.processing_guarantee != AT_LEAST_ONCE
+    if not can_undo and _SET_ASIDE in {streams.processing_exception_handler, streams.production_exception_handler}:
+        message = "A record cannot be set aside under at_least_once: what it has done cannot be undone"
+        hint = "Set processing.guarantee = exactly_once_v2, or continue instead of set-aside as the handler."
+        raise ConfigError(message, hint=hint)
     return ErrorHandlers(
         _handler(streams.deserialization_exception_handler, topic),
         _handler(streams.processing_exception_handler, topic),
         _handler(streams.production_exception_handler, topic),
+        can_undo,
     )
 
 
@@ -299,7 +347,7 @@ def global_error_handlers(streams: StreamsConfig) -> ErrorHandlers:
     handlers = error_handlers(streams)
     # Only on request, as in Kafka Streams (`GlobalStateManagerImpl`).
     processing = handlers.processing if streams.processing_exception_handler_global_enabled else None
-    return ErrorHandlers(handlers.deserialization, processing)
+    return ErrorHandlers(handlers.deserialization, processing, can_undo=False)
 
 
 def may_keep_letters(streams: StreamsConfig) -> bool:
@@ -312,9 +360,17 @@ def may_keep_letters(streams: StreamsConfig) -> bool:
     return streams.errors_dead_letter_queue_topic_name is not None or any(":" in handler for handler in chosen)
 
 
+def may_set_aside(streams: StreamsConfig) -> bool:
+    """Return whether a record may be set aside: by the setting, or by a user's handler."""
+    chosen = streams.processing_exception_handler, streams.production_exception_handler
+    return any(handler == _SET_ASIDE or ":" in handler for handler in chosen)
+
+
 def _handler(chosen: str, topic: str | None) -> Any:
     if chosen == "continue":
         return LogAndContinue(topic)
+    if chosen == _SET_ASIDE:
+        return LogAndSetAside(topic)
     if chosen == "fail":
         return None if topic is None else LogAndFail(topic)
     found = load_attribute(chosen)
@@ -352,6 +408,11 @@ def dead_letter_queue_record(topic: str, context: ErrorHandlerContext, exception
     return ProducerRecord(
         topic, context.source_raw_key, context.source_raw_value, timestamp, (*context.headers, *added)
     )
+
+
+def without_trace(letter: ProducerRecord) -> ProducerRecord:
+    """Return a letter that says that its record has left no trace, so that a replay repeats nothing."""
+    return replace(letter, headers=(*letter.headers, (SET_ASIDE, None)))
 
 
 def _letters(topic: str | None, context: ErrorHandlerContext, exception: Exception) -> list[ProducerRecord]:

@@ -15,6 +15,7 @@ from riverrun.processor.api import ProcessingContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from riverrun.processor.handlers import DropReason
     from riverrun.records import Headers
@@ -56,6 +57,10 @@ class OperatorContext(ProcessingContext, Protocol):
         headers: Headers,
     ) -> None:
         """Forward a held-back update as if its original record were the current one."""
+        ...
+
+    def by_time(self) -> AbstractContextManager[None]:
+        """Process, in this context, what time has brought out and not the current record."""
         ...
 
     def acting_at(self, time_ms: int, act: Callable[[], None]) -> None:

@@ -154,7 +154,12 @@ class App:
             raise ConfigError(message, hint="Set errors.dead.letter.queue.topic.name, or name the topic: --topic.")
         versions = {self.config.version, *self.config.versions}
         ids = frozenset(self.config.application_id(version) for version in versions)
-        return DeadLetters(self.cluster.admin, chosen, self.cluster.by or "", ids=ids)
+
+        def reader() -> tuple[str, Topology]:
+            application = self.loaded()
+            return application.id, application.topology
+
+        return DeadLetters(self.cluster.admin, chosen, self.cluster.by or "", ids=ids, reader=reader)
 
     # Live
 

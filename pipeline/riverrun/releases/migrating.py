@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from riverrun.config import load_attribute
 from riverrun.errors import USER_ERRORS, ProcessingError, ReleaseError, StreamsError, as_exception
-from riverrun.processor.handlers import Result, context_of, decision_of
+from riverrun.processor.handlers import LEAVES_OUT, context_of, decision_of
 from riverrun.records import RAW_KEY, RAW_VALUE, Record, TaskId, counted
 from riverrun.state.api import StoreKind
 from riverrun.state.stores.window import WINDOW_SUFFIX
@@ -95,7 +95,7 @@ class Migration:
         except ProcessingError as fatal:
             message = f"A row of store {self.before.name} could not be migrated: {fatal.message}"
             raise ReleaseError(message) from fatal
-        if response.result is not Result.RESUME:
+        if response.result not in LEAVES_OUT:
             self._stop(fields, error)
         self.left_out += 1
         letters = response.dead_letter_queue_records

@@ -78,31 +78,33 @@ class Environment:
 class Sources:
     """Input records as they were read, by place, until the next commit.
 
-    Records of a pack share one place. The first one is found by the place, the others by the object made for each of them.
+    Records of a pack share one place. The first one is found by the place, the others by the object made for each of them, as
+    is what time has brought out.
     """
 
     def __init__(self) -> None:
         self._by_place: dict[RecordMetadata, RawRecord | None] = {}
-        self._of_packs: dict[int, tuple[RecordMetadata, RawRecord | None]] = {}
+        self._by_object: dict[int, tuple[RecordMetadata, RawRecord | None, bool]] = {}
 
-    def keep(self, metadata: RecordMetadata, source: RawRecord | None) -> None:
+    def keep(self, metadata: RecordMetadata, source: RawRecord | None, *, is_by_time: bool = False) -> None:
         """Remember the input record of a place."""
-        if self._by_place.setdefault(metadata, source) is not source:
+        if is_by_time or self._by_place.setdefault(metadata, source) is not source:
             # The object is kept as well: until then, no other one can get its id.
-            self._of_packs[id(metadata)] = metadata, source
+            self._by_object[id(metadata)] = metadata, source, is_by_time
 
-    def of(self, metadata: Place | None) -> RawRecord | None:
-        """Return the record that came from a place; None if it is not known."""
+    def of(self, metadata: Place | None) -> tuple[RawRecord | None, bool]:
+        """Return the record that came from a place, None if it is not known, and whether only time has brought it out."""
         if metadata is None:
-            return None
-        if id(metadata) in self._of_packs:
-            return self._of_packs[id(metadata)][1]
-        return self._by_place.get(cast("RecordMetadata", metadata))
+            return None, False
+        if id(metadata) in self._by_object:
+            _, source, is_by_time = self._by_object[id(metadata)]
+            return source, is_by_time
+        return self._by_place.get(cast("RecordMetadata", metadata)), False
 
     def clear(self) -> None:
         """Forget all records."""
         self._by_place.clear()
-        self._of_packs.clear()
+        self._by_object.clear()
 
 
 @dataclass(slots=True)
@@ -130,6 +132,10 @@ class TaskContext:
     failed: list[FailedRecord] = field(default_factory=list)
     source: RawRecord | None = None
     sources: Sources | None = None
+    is_by_time: bool = False
+    """Whether time, and not the current record, has brought out what is processed."""
+    failed_by_time: BaseException | None = None
+    """The last failure of something that time has brought out."""
     before_failure: tuple[str | None, int, int, int, Headers, RawRecord | None] | None = None
     """The record in whose place the one that has failed was forwarded: the current one again if a handler continues."""
     processor_metadata: dict[str, int] = field(default_factory=dict)
@@ -167,7 +173,7 @@ class TaskContext:
         # Half the time of calling the class.
         metadata = tuple.__new__(RecordMetadata, (self.topic, self.partition, self.offset))
         if self.sources is not None:
-            self.sources.keep(metadata, self.source)
+            self.sources.keep(metadata, self.source, is_by_time=self.is_by_time)
         return metadata
 
     @property
@@ -180,7 +186,8 @@ class TaskContext:
         self.topic, self.partition, self.offset = metadata or NO_RECORD
         self.timestamp = timestamp
         self.headers = headers
-        self.source = None if self.sources is None else self.sources.of(metadata)
+        if self.sources is not None:
+            self.source, self.is_by_time = self.sources.of(metadata)
 
     def came_late(self, behind: Sequence[int]) -> None:
         """Note records that are behind stream time, by so many ms each."""
@@ -190,12 +197,15 @@ class TaskContext:
         """Count a record that is not processed further."""
         self.dropped[reason.value] += 1
 
-    def note_skipped(self, where: ErrorHandlerContext, error: Exception) -> None:
+    def note_skipped(self, failed: FailedRecord) -> None:
         """Keep the failure of a skipped record until the host takes it, unless many are waiting already."""
-        if len(self.failed) >= MOST_FAILED:
-            return
+        if len(self.failed) < MOST_FAILED:
+            self.failed.append(failed)
+
+    def failure(self, where: ErrorHandlerContext, error: Exception) -> FailedRecord:
+        """Describe the failure of a record that is skipped."""
         key = where.source_raw_key
-        failed = FailedRecord(
+        return FailedRecord(
             at_ms=self.clock.now_ms(),
             task=str(where.task_id),
             node=where.processor_node_id,
@@ -207,7 +217,6 @@ class TaskContext:
             message=_message(error),
             outcome="skipped",
         )
-        self.failed.append(failed)
 
     def take_failed(self) -> list[FailedRecord]:
         """Return the failures that were kept since the last call."""

@@ -6,6 +6,7 @@ import logging
 import struct
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from traceback import walk_stack, walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,18 +21,27 @@ from riverrun.errors import (
     RecordError,
     RefusedRecordError,
     SerializationError,
+    SetAsideError,
     StreamsError,
     TaskError,
     as_exception,
 )
 from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
-from riverrun.processor.handlers import DropReason, ErrorHandlerContext, Result, context_of, decision_of
-from riverrun.records import ConsumerRecord, Record
+from riverrun.processor.handlers import (
+    LEAVES_OUT,
+    DropReason,
+    ErrorHandlerContext,
+    Result,
+    context_of,
+    decision_of,
+    without_trace,
+)
+from riverrun.records import ConsumerRecord, Record, TopicPartition
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.serde.api import hint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.processor.handlers import (
         ErrorHandlers,
@@ -40,20 +50,41 @@ if TYPE_CHECKING:
         Response,
         SerializationExceptionOrigin,
     )
-    from riverrun.records import Headers, RawRecord, Send, TaskId, TopicPartition
-    from riverrun.runtime.context import TaskContext
+    from riverrun.records import Headers, RawRecord, Send, TaskId
+    from riverrun.runtime.context import FailedRecord, TaskContext
 
     Forward = Callable[[Any, Any, int, Headers], None]
 
 log = logging.getLogger(__name__)
 
 _NO_RECORD = "Correct it and start again. No handler is asked about what concerns no record."
+_NONE_TO_SET_ASIDE = (
+    "What time has brought out, a punctuation, a global table, and at_least_once have none. A handler can look at"
+    " context.may_be_set_aside, and answer Response.resume() then."
+)
 # A chain of processors is recognised on the stack by the code that calls them.
 _PROCESSORS = {UserProcessor.process.__code__, UserFixedKeyProcessor.process.__code__}
 # A processor takes about so many nested calls to forward a record; with more, the recursion is its own.
 _MOST_CALLS = 10
 # The host must handle these: a handler that skipped the record because of one would lose it.
 _NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError, DebuggerError)
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A record that a handler has set aside: a task leaves it out from its last commit on.
+
+    Args:
+        record: The record as it was read; records of a pack share its offset.
+        letters: Its dead letters, which the task writes when it comes to the record.
+        failed: Why it was set aside.
+    """
+
+    task_id: TaskId
+    tp: TopicPartition
+    record: RawRecord
+    letters: tuple[ProducerRecord, ...]
+    failed: FailedRecord
 
 
 class Failures:
@@ -68,6 +99,9 @@ class Failures:
         self._task_id = task_id
         self._send = self._send_anywhere = send
         self._decided: Exception | None = None
+        self._undone: SetAsideError | None = None
+        self.aside: tuple[SetAside, ...] = ()
+        """Records that earlier attempts have set aside, and that are still to come."""
 
     def keep_letters_in(self, topic: str | None) -> None:
         """Send all dead letters to one topic from now on; with None, to the topics that the handlers name."""
@@ -82,6 +116,27 @@ class Failures:
     def asks_what_to_skip(self) -> bool:
         """Return whether a handler decides about records that cannot be decoded."""
         return self._handlers.deserialization is not None
+
+    def leaves_out(self, tp: TopicPartition, record: RawRecord) -> bool:
+        """Return whether an earlier attempt has set a record aside; if so, send its letters and count it."""
+        if not self.aside:
+            return False
+        found = next((each for each in self.aside if each.record == record and each.tp == tp), None)
+        if found is None:
+            return False
+        # Only one of equal records in a pack.
+        self.aside = tuple(each for each in self.aside if each is not found)
+        self._send_letters(found.letters)
+        self._context.note_skipped(found.failed)
+        self._context.drop(DropReason.SET_ASIDE)
+        # The next record that is set aside would undo this again.
+        self._context.commit_requested = True
+        return True
+
+    def require_whole(self) -> None:
+        """Make sure that no record was set aside in this attempt, even if code of the user has caught the error."""
+        if self._undone is not None:
+            raise self._undone
 
     def guarded(self, process: Forward, node: str) -> Forward:
         """Return the function with its failures passed to the handler; without a handler, the function itself."""
@@ -124,8 +179,11 @@ class Failures:
         if handler is not None:
             where = context_of(tp, raw, node, self._task_id)
             record = ConsumerRecord(raw.key, raw.value, raw.timestamp, raw.headers, *tp, raw.offset)
-            asked = "deserialization"
-            if self._goes_on(self._ask(handler, where, record, error, asked), DropReason.UNDECODABLE):
+            # Nothing has been processed of it, so it is set aside as it is.
+            response = decision_of(handler, "deserialization", where, record, error)
+            self._send_letters(map(without_trace, response.dead_letter_queue_records))
+            if response.result in LEAVES_OUT:
+                self._skip(where, error, DropReason.UNDECODABLE)
                 return
         place: dict[str, str | int] = {
             "task": str(self._task_id),
@@ -172,11 +230,12 @@ class Failures:
         context = self._context
         before, context.before_failure = context.before_failure, None
         timestamp, headers = (context.timestamp, context.headers) if record is None else record[2:]
-        where = self._where(node, timestamp, headers)
+        where = self._where(node, timestamp, headers, error)
         # A `Record` refuses negative times, and this error would replace the user's.
         given = None if record is None or timestamp < 0 else Record(*record)
-        if not self._goes_on(self._ask(handler, where, given, error, "processing"), DropReason.PROCESSING_FAILED):
+        if self._ask(handler, where, given, error, "processing").result is not Result.RESUME:
             self._fail("Processing" if record is not None else f"Punctuation of {node}", error)
+        self._skip(where, error, DropReason.PROCESSING_FAILED)
         if before is not None:
             context.topic, context.partition, context.offset, context.timestamp, context.headers, context.source = (
                 before
@@ -192,14 +251,25 @@ class Failures:
         handler = self._handlers.production
         if handler is None:
             return False
-        where = self._where(node, record.timestamp, record.headers, origin)
-        return self._goes_on(self._ask(handler, where, record, error, "production"), DropReason.PRODUCTION_FAILED)
+        where = self._where(node, record.timestamp, record.headers, error, origin)
+        if self._ask(handler, where, record, error, "production").result is not Result.RESUME:
+            return False
+        self._skip(where, error, DropReason.PRODUCTION_FAILED)
+        return True
 
     def _where(
-        self, node: str, timestamp: int, headers: Headers, origin: SerializationExceptionOrigin | None = None
+        self,
+        node: str,
+        timestamp: int,
+        headers: Headers,
+        error: Exception,
+        origin: SerializationExceptionOrigin | None = None,
     ) -> ErrorHandlerContext:
         context, source = self._context, self._context.source
         key, value = (None, None) if source is None else (source.key, source.value)
+        failed = context.failed_by_time
+        # The cause if it is no `Exception` (`as_exception`).
+        by_time = context.is_by_time or (failed is not None and (failed is error or failed is error.__cause__))
         return ErrorHandlerContext(
             topic=context.topic,
             partition=context.partition,
@@ -211,27 +281,46 @@ class Failures:
             source_raw_key=key,
             source_raw_value=value,
             serialization_origin=origin,
+            may_be_set_aside=self._handlers.can_undo and source is not None and not by_time,
         )
 
     def _ask(self, handler: Handler, where: ErrorHandlerContext, record: Any, error: Exception, asked: str) -> Response:
-        """Return the handler's answer; its dead letters are sent in any case."""
+        """Return the handler's answer; its dead letters are sent, unless it sets the input record aside, which raises."""
         try:
             response = decision_of(handler, asked, where, record, error)
+            if response.result is Result.SET_ASIDE:
+                self._set_aside(where, response.dead_letter_queue_records, asked, error)
         except ProcessingError as fatal:
             self._decided = fatal
             raise
         # Also if the handler fails the task: in a transaction they are then aborted with everything else.
-        for letter in response.dead_letter_queue_records:
-            self._send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
-        if response.result is Result.RESUME:
-            self._context.note_skipped(where, error)
+        self._send_letters(response.dead_letter_queue_records)
         return response
 
-    def _goes_on(self, response: Response, reason: DropReason) -> bool:
-        if response.result is Result.RESUME:
-            self._context.drop(reason)
-            return True
-        return False
+    def _set_aside(
+        self, where: ErrorHandlerContext, letters: Sequence[ProducerRecord], asked: str, error: Exception
+    ) -> NoReturn:
+        """Discard this attempt of the task: the next one leaves the input record out."""
+        source = self._context.source
+        if not where.may_be_set_aside or source is None:
+            message = (
+                f"The {asked} exception handler sets a record aside, but there is none: {type(error).__name__}: {error}"
+            )
+            raise ProcessingError(message, hint=_NONE_TO_SET_ASIDE) from error
+        tp = TopicPartition(where.topic or "", where.partition)
+        kept = tuple(map(without_trace, letters))
+        aside = SetAside(self._task_id, tp, source, kept, self._context.failure(where, error))
+        message = f"{tp}@{source.offset} is set aside: {aside.failed.error}: {aside.failed.message}"
+        self._undone = SetAsideError(message, aside)
+        raise self._undone from error
+
+    def _send_letters(self, letters: Iterable[ProducerRecord]) -> None:
+        for letter in letters:
+            self._send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
+
+    def _skip(self, where: ErrorHandlerContext, error: Exception, reason: DropReason) -> None:
+        self._context.note_skipped(self._context.failure(where, error))
+        self._context.drop(reason)
 
     def _fail(self, what: str, error: Exception) -> NoReturn:
         """Stop the task; nodes above do not ask their handlers about this failure again."""

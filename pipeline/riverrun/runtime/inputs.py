@@ -226,7 +226,7 @@ class RecordQueue:
 
     def _decode_and_keep(self, raw: RawFields) -> Decoded | None:
         self._source = RawRecord(*raw)
-        return self._decode(raw)
+        return None if self.failures.leaves_out(self.tp, self._source) else self._decode(raw)
 
     def _entering(self, enter: Forward) -> Forward:
         def entered(key: Any, value: Any, timestamp: int, headers: Headers) -> None:

@@ -192,7 +192,7 @@ class PendingLookups:
     def _deliver(self, lookup: StreamLookup, record: PendingRecord) -> None:
         """Forward a record as if it had just been read."""
         context, order = self._context, self._order
-        before = context.stream_time, order.record
+        before = context.stream_time, order.record, context.is_by_time
         lookup.take(record)
         context.enter(record.place, record.timestamp, record.headers)
         # What it meets below must see the stream time of its arrival, as without look-ups.
@@ -203,7 +203,7 @@ class PendingLookups:
             if record.place is None:
                 fail_at(error, task=self._task_id)
             self._fail(error, TopicPartition(record.place.topic, record.place.partition), record.place.offset)
-        context.stream_time, order.record = before
+        context.stream_time, order.record, context.is_by_time = before
 
     def _fail(self, error: BaseException, tp: TopicPartition, offset: int) -> NoReturn:
         fail_at(error, task=self._task_id, topic=tp.topic, partition=tp.partition, offset=offset)

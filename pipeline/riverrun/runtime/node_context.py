@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -15,7 +16,7 @@ from riverrun.runtime.times import KeptSchedules
 from riverrun.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import timedelta
     from pathlib import Path
 
@@ -136,16 +137,33 @@ class NodeContext:
         headers: Headers,
     ) -> None:
         """Forward as if another record were the current one, then restore the current one."""
-        task = self.task
+        task, is_by_time = self.task, self.task.is_by_time
         before = task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source
         task.enter(metadata, timestamp, headers)
         # No `finally`: handlers are asked about the record that has failed.
         try:
             self.forward(key, value, timestamp, headers)
-        except BaseException:
+        except BaseException as error:
             task.before_failure = before
+            if task.is_by_time:
+                task.failed_by_time = error
             raise
+        finally:
+            task.is_by_time = is_by_time
         task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source = before
+
+    @contextmanager
+    def by_time(self) -> Iterator[None]:
+        """Process what time has brought out: the current record is not set aside for its failures, as the next one would be."""
+        task = self.task
+        before, task.is_by_time = task.is_by_time, True
+        try:
+            yield
+        except BaseException as error:
+            task.failed_by_time = error
+            raise
+        finally:
+            task.is_by_time = before
 
     def acting_at(self, time_ms: int, act: Callable[[], None]) -> None:
         """Act as if the current record had another time, ms, and no headers; then restore it."""
@@ -154,7 +172,8 @@ class NodeContext:
         task.timestamp, task.headers = time_ms, ()
         # No `finally`, as above.
         try:
-            act()
+            with self.by_time():
+                act()
         except BaseException:
             task.before_failure = before
             raise

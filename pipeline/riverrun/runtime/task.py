@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from riverrun.records import RawFields, TopicPartition, Whole
     from riverrun.runtime.barrier import Limits
     from riverrun.runtime.context import FailedRecord
+    from riverrun.runtime.failures import SetAside
     from riverrun.runtime.layout import TaskSpec
     from riverrun.runtime.ports import Ports
     from riverrun.runtime.times import Lateness
@@ -182,6 +183,15 @@ class Task:
         self._context.enter(None, self._ports.clock.now_ms(), ())
         self._nodes.init()
         self._is_running = True
+
+    def leave_out(self, aside: Iterable[SetAside]) -> None:
+        """Leave out records that earlier attempts since the last commit have set aside. To be called before any is added."""
+        self._failures.aside = tuple(aside)
+
+    @property
+    def aside(self) -> tuple[SetAside, ...]:
+        """Return those of them that are still to come."""
+        return self._failures.aside
 
     def _keepers_of_times(self) -> Iterator[tuple[str, KeepsTimes]]:
         yield "stream time", self._context
@@ -435,13 +445,18 @@ class Task:
         return self._stores.held_back_bytes()
 
     def prepare_commit(self, *, with_metadata: bool = True) -> TaskCommit:
-        """Flush caches, which may forward records, then send the changelog records. Waits for look-ups, if any are left."""
+        """Flush caches, which may forward records, then send the changelog records. Waits for look-ups, if any are left.
+
+        Raises:
+            SetAsideError: If a record was set aside, as any method that processes may.
+        """
         self.finish_lookups()
         self._flush()
         # A flush forwards updates, which may start look-ups, whose results may change stores again.
         while self.awaits_lookups:
             self.finish_lookups()
             self._flush()
+        self._failures.require_whole()
         written = self._stores.send_changes(self._fail_to_log)
         # Metadata take a fifth of the time of small commits; a host that never hands the task over does without.
         offsets = self._progress.offsets() if with_metadata else self._progress.bare_offsets()

@@ -197,7 +197,8 @@ class Browsing:
         if self._letters_topic is None:
             message = f"{self._instance.application.config.name} has no dead letter topic"
             raise ConfigError(message, hint="Set errors.dead.letter.queue.topic.name.")
-        return DeadLetters(self._admin, self._letters_topic)
+        application = self._instance.application
+        return DeadLetters(self._admin, self._letters_topic, reader=lambda: (application.id, application.topology))
 
 
 def browse(api: FastAPI, browsing: Browsed) -> None:

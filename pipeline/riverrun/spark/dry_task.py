@@ -6,14 +6,18 @@ and spills its inputs as a bounded run does, slice by slice; outputs move to a f
 
 from __future__ import annotations
 
+import logging
+import pickle
 import tempfile
 from bisect import bisect_right
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from io import SEEK_END
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
 
-from riverrun.errors import RangeError
+from riverrun.errors import RangeError, SetAsideError
 from riverrun.hosting.local_state import open_backend
 from riverrun.hosting.process import SystemClock, collect_rarely
 from riverrun.hosting.snapshots import open_snapshot
@@ -21,6 +25,7 @@ from riverrun.hosting.standby_tasks import open_global_state
 from riverrun.hosting.task_start import begin_task
 from riverrun.hosting.topic_ids import committed_ids
 from riverrun.partitioning import partition_for
+from riverrun.processor.handlers import may_set_aside
 from riverrun.records import TopicPartition
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.recorded_answers import AnsweredLookups
@@ -31,16 +36,19 @@ from riverrun.spark.tasks.spilling import WriterMerge
 from riverrun.spark.tasks.work import connected_here, require_same_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
     from riverrun.records import Headers, OffsetRange, RawFields, TaskId
+    from riverrun.runtime.failures import SetAside
     from riverrun.runtime.recorded_answers import LookupAnswer
     from riverrun.spark.tasks.work import Job
     from riverrun.state.api import StateBackend
     from riverrun.topology.topology import Topology
+
+log = logging.getLogger(__name__)
 
 _BATCH = 1_000
 
@@ -91,8 +99,26 @@ class ShuffleReader:
 
     def __init__(self, records: Iterator[ShuffledRecord]) -> None:
         """Read the first record."""
-        self._records = records
-        self._next = next(records, None)
+        self._records = self._source = records
+        self._next = self._first = next(records, None)
+        self._kept: BinaryIO | None = None
+
+    def keep(self, file: BinaryIO) -> None:
+        """Keep the records in a file, so that they can be read again. To be called before any is taken."""
+        self._kept = file
+        self._records = self._keeping(file)
+
+    def rewind(self) -> None:
+        """Begin again with the first record; `keep` was called."""
+        assert self._kept is not None, "they are kept"  # noqa: S101 - see `run_dry`
+        self._records = chain(_loaded(self._kept), self._keeping(self._kept))
+        self._next = self._first
+
+    def _keeping(self, file: BinaryIO) -> Iterator[ShuffledRecord]:
+        for record in self._source:
+            file.seek(0, SEEK_END)
+            pickle.dump(record, file)
+            yield record
 
     def has(self, number: int) -> bool:
         """Return whether records of a slice are left."""
@@ -109,6 +135,12 @@ class ShuffleReader:
                     break
                 batch.append(record.fields)
             yield tp, writer, batch
+
+
+def _loaded(file: BinaryIO) -> Iterator[ShuffledRecord]:
+    file.seek(0)
+    while file.peek(1):  # type: ignore[attr-defined]
+        yield pickle.load(file)  # noqa: S301 - this process has written it
 
 
 class ShuffleWriter:
@@ -208,6 +240,26 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
     `inbox` has the records that the level above would have sent to it.
     """
     collect_rarely()
+    aside: list[SetAside] = []
+    with ExitStack() as opened:
+        if may_set_aside(dry_task.job.config.streams):
+            inbox.keep(opened.enter_context(tempfile.TemporaryFile()))
+        done: FinishedTask | None = None
+        while done is None:
+            try:
+                done = opened.enter_context(_attempt(dry_task, inbox, build, aside))
+            except SetAsideError as error:
+                log.warning("task %s starts over: %s", dry_task.task_id, error)
+                aside.append(error.aside)
+                inbox.rewind()
+        yield done
+
+
+@contextmanager
+def _attempt(
+    dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topology], aside: Iterable[SetAside]
+) -> Iterator[FinishedTask]:
+    """Provide a task that has done its part without the records that were set aside."""
     job = dry_task.job
     connected, clock = connected_here(job, build), SystemClock()
     layout = connected.layout
@@ -239,6 +291,7 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
             task = Task(spec, Ports(outputs, state, clock, global_state.stores, lookups=answered))
         opened.callback(task.close)
         task.start({tp: dry_task.committed[tp] for tp in task.spec.inputs if tp in dry_task.committed})
+        task.leave_out(aside)
         check_wall_clock(application, task)
         read: list[Inputs] = []
         opened.enter_context(

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from riverrun.errors import ConfigError, InvalidStateStoreError, StreamsError
+from riverrun.errors import ConfigError, InvalidStateStoreError, SetAsideError, StreamsError
 from riverrun.processor.handlers import error_handlers, global_error_handlers
 from riverrun.processor.timestamps import timestamp_extractor
 from riverrun.records import RawRecord, TaskId, TopicPartition
@@ -22,6 +22,7 @@ from riverrun.runtime.task import Task
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.state.api import StoreKind
 from riverrun.state.memory import MemoryBackend
+from riverrun.testing.attempts import Attempts
 from riverrun.testing.lookups import VirtualLookups
 from riverrun.testing.stores import PlainKeyValueStore, PlainWindowStore
 from riverrun.testing.topics import TestInputTopic, TestOutputTopic, given_settings
@@ -69,6 +70,8 @@ class MemoryTopics:
     inputs: set[str] = field(default_factory=set)
     arrived: deque[tuple[str, RawRecord]] = field(default_factory=deque)
     _input_offsets: Counter[str] = field(default_factory=Counter)
+    _uncommitted: list[str] = field(default_factory=list)
+    """The topic of each record that was sent since the last commit."""
 
     def send(
         self,
@@ -87,6 +90,7 @@ class MemoryTopics:
                 raise TypeError(message)
         log = self.logs.setdefault(topic, [])
         log.append(RawRecord(key, value, timestamp, len(log), headers))
+        self._uncommitted.append(topic)
         if topic in self.inputs:
             self.pipe(topic, key, value, timestamp, headers)
 
@@ -94,6 +98,19 @@ class MemoryTopics:
         """Queue a record for the tasks that read the topic."""
         self.arrived.append((topic, RawRecord(key, value, timestamp, self._input_offsets[topic], headers)))
         self._input_offsets[topic] += 1
+
+    def commit(self) -> None:
+        """Keep what was sent."""
+        self._uncommitted.clear()
+
+    def undo(self) -> None:
+        """Remove what was sent since the last commit."""
+        while self._uncommitted:
+            topic = self._uncommitted.pop()
+            self.logs[topic].pop()
+            if topic in self.inputs:
+                self.arrived.pop()
+                self._input_offsets[topic] -= 1
 
     def end(self, topic: str) -> int:
         """Return the end offset of an input (exclusive)."""
@@ -189,7 +206,8 @@ class TopologyTestDriver:
             watch=self._watch,
         )
         self._tasks: dict[TaskId, Task] = {}
-        self._readers: dict[str, list[Task]] = {}
+        self._attempts: dict[TaskId, Attempts] = {}
+        self._readers: dict[str, list[TaskId]] = {}
         for spec in _task_specs(topology, settings, application_id, environment):
             ports = Ports(
                 self._topics,
@@ -199,10 +217,10 @@ class TopologyTestDriver:
                 watch=self._watch,
                 lookups=self._lookups,
             )
-            task = Task(spec, ports)
-            self._tasks[spec.id] = task
+            self._tasks[spec.id] = Task(spec, ports)
+            self._attempts[spec.id] = Attempts(ports)
             for tp in spec.inputs:
-                self._readers.setdefault(tp.topic, []).append(task)
+                self._readers.setdefault(tp.topic, []).append(spec.id)
         if isinstance(self._lookups, AnsweredLookups):
             self._lookups.check_nodes(name for task in self._tasks.values() for name in task.lookup_nodes)
         self._topics.inputs = {*self._readers, *self._global.topics}
@@ -263,9 +281,9 @@ class TopologyTestDriver:
         self._check_open()
         self._clock.time_ms += millis(by)
         self._watch.forget_calls()
-        for task in self._tasks.values():
+        for task_id, task in list(self._tasks.items()):
             task.punctuate_wall_clock()
-            self._process(task)
+            self._process(task_id)
         self._settle()
 
     def get_state_store(self, name: str) -> Any:
@@ -335,7 +353,8 @@ class TopologyTestDriver:
 
     def dropped(self) -> Counter[str]:
         """Return the number of dropped records by reason (`DropReason`)."""
-        return sum((task.dropped for task in self._tasks.values()), self._global.dropped)
+        before = sum((attempts.dropped for attempts in self._attempts.values()), self._global.dropped)
+        return sum((task.dropped for task in self._tasks.values()), before)
 
     def close(self) -> None:
         """Close the tasks and their processors; no further records can be piped. Idempotent."""
@@ -373,12 +392,14 @@ class TopologyTestDriver:
             message = "The driver has been closed"
             raise StreamsError(message)
 
-    def _readers_of(self, topic: str) -> list[Task]:
+    def _readers_of(self, topic: str) -> list[TaskId]:
         """Return the tasks that read a topic, by its name or by a pattern."""
         # Which topics match a pattern is only known once a test uses one of them.
         if topic not in self._readers:
-            sources = ((task, source) for task in self._tasks.values() for source in task.spec.sub_topology.sources)
-            readers = [task for task, source in sources if source.pattern and source.pattern.fullmatch(topic)]
+            sources = (
+                (task.spec.id, source) for task in self._tasks.values() for source in task.spec.sub_topology.sources
+            )
+            readers = [task_id for task_id, source in sources if source.pattern and source.pattern.fullmatch(topic)]
             if not readers:
                 return []
             self._readers[topic] = readers
@@ -418,28 +439,47 @@ class TopologyTestDriver:
         tp = TopicPartition(topic, 0)
         if topic in self._global.topics:
             self._global.apply(tp, [record], record.offset + 1)
-        for task in self._readers_of(topic):
-            task.add_records(tp, [record])
-            self._process(task)
+        for task_id in self._readers_of(topic):
+            self._tasks[task_id].add_records(tp, [record])
+            self._attempts[task_id].added.append((tp, record))
+            self._process(task_id)
 
-    def _process(self, task: Task) -> None:
-        """Process records that need not wait for other inputs, and commit."""
+    def _process(self, task_id: TaskId) -> None:
+        """Process records that need not wait for other inputs, and commit; start over without a record that is set aside."""
+        while True:
+            task = self._tasks[task_id]
+            try:
+                done = self._taken(task)
+                self._commit(task)
+            except SetAsideError as error:
+                self._topics.undo()
+                self._watch.forget_calls()
+                self._tasks[task_id] = self._attempts[task_id].another(task, error.aside)
+            else:
+                self._processed += done
+                return
+
+    def _taken(self, task: Task) -> int:
+        """Process records, and return their number."""
         if task.spec.max_task_idle_ms < 0:
-            self._processed += task.process_all()
-        else:
-            # An input without records holds the others back until the task knows that this is its end.
-            for topic, readers in self._readers.items():
-                if task in readers:
-                    task.reached_end(TopicPartition(topic, 0), self._topics.end(topic))
-            while task.is_ready():
-                self._processed += task.process(1)
-                task.finish_lookups()
-        self._commit(task)
+            return task.process_all()
+        # An input without records holds the others back until the task knows that this is its end.
+        for topic, readers in self._readers.items():
+            if task.spec.id in readers:
+                task.reached_end(TopicPartition(topic, 0), self._topics.end(topic))
+        done = 0
+        while task.is_ready():
+            done += task.process(1)
+            task.finish_lookups()
+        return done
 
     def _commit(self, task: Task) -> None:
-        commit = task.prepare_commit(with_metadata=False)
+        # Metadata take a fifth of the time, and only another attempt reads them.
+        commit = task.prepare_commit(with_metadata=self._attempts[task.spec.id].may_be_needed(task))
         ends = {tp: len(self._topics.logs[tp.topic]) for tp in commit.changelogs}
         task.post_commit(ends)
+        self._topics.commit()
+        self._attempts[task.spec.id].committed(task, commit.offsets)
 
 
 def _lookups(

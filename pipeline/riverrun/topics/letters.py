@@ -26,10 +26,12 @@ from riverrun.processor.handlers import (
     ERRORS_PARTITION,
     ERRORS_STACKTRACE,
     ERRORS_TOPIC,
+    SET_ASIDE,
 )
 from riverrun.records import OffsetRange, TopicPartition, counted, whole_number
 from riverrun.runtime.layout import is_internal_topic
 from riverrun.serde.api import shown_reader
+from riverrun.topics.repeats import Repeats, newest_rows, repeated, tables
 from riverrun.topics.serdes import jsonable, readable, serdes_of
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class DeadLetter:
         message: Message of the exception.
         trace: Its stack trace.
         note: What became of the letter; None if nothing was decided.
+        left_no_trace: Whether nothing was processed of the record, or all of it was undone.
     """
 
     place: TopicPartition
@@ -100,6 +103,7 @@ class DeadLetter:
     message: str
     trace: str
     note: LetterNote | None = None
+    left_no_trace: bool = False
 
     @property
     def name(self) -> str:
@@ -148,6 +152,23 @@ class LetterFilter:
         return self.origin in known
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """A replay before it is carried out.
+
+    Args:
+        letters: The letters to replay.
+        outdated: Letters of tables that are left out: their key has a newer row, which they would replace.
+        repeats: What may see a record twice: letters do not say that these records have left no trace.
+        groups: Other groups that read the topics to which the records return.
+    """
+
+    letters: tuple[DeadLetter, ...]
+    outdated: tuple[DeadLetter, ...]
+    repeats: Repeats
+    groups: tuple[str, ...]
+
+
 class DeadLetters:
     """The letters in one topic.
 
@@ -155,10 +176,20 @@ class DeadLetters:
         topic: The dead letter topic.
         by: The user for the notes. Defaults to this user on this machine.
         ids: Ids of applications into whose changelogs no letter is replayed, as other records follow from a store's.
+        reader: Returns the id and the topology of the application to which replayed records return.
     """
 
-    def __init__(self, admin: Admin, topic: str, by: str = "", *, ids: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        admin: Admin,
+        topic: str,
+        by: str = "",
+        *,
+        ids: Collection[str] = (),
+        reader: Callable[[], tuple[str, Topology]],
+    ) -> None:
         self._admin = admin
+        self._reader = reader
         self._ids = ids
         self.topic = topic
         self._by = by or this_user()
@@ -201,18 +232,43 @@ class DeadLetters:
         batches = read_fields(self._admin, {tp: OffsetRange(offset, offset + 1)})
         return next((letter_of(tp, fields, self._known()) for _, batch in batches for fields in batch), None)
 
-    def replay(self, letters: Iterable[DeadLetter], value: bytes | None = None) -> int:
+    def replay(self, letters: Iterable[DeadLetter], value: bytes | None = None, *, again: bool = False) -> int:
         """Write the records of letters to where they come from: key, value, headers and event time as they were read.
 
-        A letter that was replayed or discarded meanwhile is left out. Each record goes to the partition that it was read
-        from, even one of a repartition topic. `value` replaces the value of a single letter. Returns the number of records.
+        A letter that was replayed or discarded meanwhile is left out, as is one of a table whose key has a newer row. Each
+        record goes to the partition that it was read from, even one of a repartition topic. `value` replaces the value of a
+        single letter. `again` allows that stores and topics see records twice. Returns the number of records.
         """
+        return self.carry_out(self.plan(letters), value, again=again)
+
+    def plan(self, letters: Iterable[DeadLetter]) -> ReplayPlan:
+        """Find out what a replay of letters would repeat, without doing it."""
         chosen = list(letters)
-        if value is not None and len(chosen) != 1:
-            message = f"{counted(len(chosen), 'letter')} cannot all get one value"
-            raise ConfigError(message, hint=f"Name a single letter, as {self.topic}-0@3.")
         self._require_origins(chosen)
-        return self._decide(chosen, REPLAYED, value)
+        application_id, topology = self._reader()
+        rows = tables(topology, application_id, {letter.origin.topic for letter in chosen})
+        of_tables = ((each.origin, each.key, each.origin_offset) for each in chosen if each.origin.topic in rows)
+        newest = newest_rows(self._admin, of_tables)
+        old = [each for each in chosen if newest.get((each.origin, each.key), -1) > each.origin_offset]
+        left = [each for each in chosen if each not in old]
+        partial = {letter.origin.topic for letter in left if not letter.left_no_trace}
+        groups = self._admin.groups_of({letter.origin for letter in left})
+        others = (group for group in groups if group != application_id)
+        return ReplayPlan(tuple(left), tuple(old), repeated(topology, application_id, partial), tuple(others))
+
+    def carry_out(self, planned: ReplayPlan, value: bytes | None = None, *, again: bool = False) -> int:
+        """Carry out a replay, as `replay` does."""
+        count = len(planned.letters) + len(planned.outdated)
+        if value is not None and count != 1:
+            message = f"{counted(count, 'letter')} cannot all get one value"
+            raise ConfigError(message, hint=f"Name a single letter, as {self.topic}-0@3.")
+        if planned.repeats and not again:
+            message = f"A replay repeats what happened before the failure: {planned.repeats} may get records twice"
+            if planned.groups:
+                message = f"{message}, and so do {other_groups(planned)}"
+            hint = f"{_NOTHING_CHANGED} --again accepts that. processing.exception.handler = set-aside avoids it."
+            raise RangeError(message, hint=hint)
+        return self._decide(planned.letters, REPLAYED, value)
 
     def discard(self, letters: Iterable[DeadLetter]) -> int:
         """Note that letters are not wanted: they are no longer listed, and cannot be replayed. Return their number."""
@@ -271,6 +327,15 @@ class DeadLetters:
         }
 
 
+def other_groups(planned: ReplayPlan) -> str:
+    """Return the other groups that a replay reaches, as messages name them; empty if there are none."""
+    if not planned.groups:
+        return ""
+    return (
+        f"{'group' if len(planned.groups) == 1 else 'groups'} {', '.join(planned.groups)}, which read the same topics"
+    )
+
+
 def letter_object(letter: DeadLetter) -> dict[str, Any]:
     """Return a letter as a JSON object: bytes in hexadecimal digits, headers as pairs of name and value."""
     return {
@@ -283,6 +348,7 @@ def letter_object(letter: DeadLetter) -> dict[str, Any]:
         "error": letter.error,
         "message": letter.message,
         "trace": letter.trace,
+        "left_no_trace": letter.left_no_trace,
         "note": None if letter.note is None else msgspec.to_builtins(letter.note),
     }
 
@@ -316,6 +382,8 @@ def text_of(data: bytes | None) -> str:
 def letter_of(tp: TopicPartition, fields: RawFields, notes: Mapping[str, LetterNote]) -> DeadLetter | None:
     """Return a record of a dead letter topic as a letter; None if it is no letter."""
     key, value, timestamp, offset, headers = fields
+    left_no_trace = headers[-1:] == ((SET_ASIDE, None),)
+    headers = headers[:-1] if left_no_trace else headers
     # The record may have such headers itself, as one that was a letter before: the letter's own follow them.
     last = {name: place for place, (name, _) in enumerate(headers) if name in _OWN}
     texts = {name: (headers[place][1] or b"").decode(errors="replace") for name, place in last.items()}
@@ -335,4 +403,5 @@ def letter_of(tp: TopicPartition, fields: RawFields, notes: Mapping[str, LetterN
         message=texts.get(ERRORS_MESSAGE, ""),
         trace=texts.get(ERRORS_STACKTRACE, ""),
         note=notes.get(f"{tp}@{offset}"),
+        left_no_trace=left_no_trace,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ConfigError, DeserializationError
-from riverrun.processor.handlers import Result, context_of, decision_of
+from riverrun.processor.handlers import LEAVES_OUT, context_of, decision_of
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE, ConsumerRecord, TaskId
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class ReadableRows:
             raise error
         response = self._ask(self.handler, tp, record, error)
         self._letters += response.dead_letter_queue_records
-        if response.result is not Result.RESUME:
+        if response.result not in LEAVES_OUT:
             raise error
         return False
 

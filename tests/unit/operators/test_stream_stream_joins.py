@@ -532,4 +532,3 @@ def restore(joining: Joining, source: Joining) -> None:
         task.restore(tp, Batch(records), len(records))
     task.start({})
     driver._tasks[task_id] = task
-    driver._readers = {topic: [task] for topic in driver._readers}

@@ -6,11 +6,12 @@ longer write. The offsets committed by then show whether the work is done alread
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from riverrun.errors import BrokerError, RangeError, SnapshotError, StreamsError, TaskError
+from riverrun.errors import BrokerError, RangeError, SetAsideError, SnapshotError, StreamsError, TaskError
 from riverrun.hosting.active_task import send_commits, start_task
 from riverrun.hosting.claim import Claim
 from riverrun.hosting.local_state import after_predecessor
@@ -29,15 +30,18 @@ from riverrun.spark.tasks.reporting import reporting
 from riverrun.spark.tasks.work import TaskResult, connected_here, require_same_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from riverrun.hosting.active_task import ActiveTask
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
+    from riverrun.runtime.failures import SetAside
     from riverrun.runtime.ports import RecordCollector
     from riverrun.spark.tasks.work import Job, SliceWork
     from riverrun.topology.topology import Topology
+
+log = logging.getLogger(__name__)
 
 # A fenced attempt on the same machine has this long to release the local state.
 _PREDECESSOR_SECONDS = 60.0
@@ -54,12 +58,24 @@ def run_task(work: SliceWork, build: Callable[[Job], Topology], admin: Admin | N
     connected = connected_here(work.job, build, admin)
     # Outlives the tries: if the answer to a commit is lost, the next try finds the work done and reports these counts.
     sent: list[_Done] = []
+    aside: list[SetAside] = []
     timeout_ms = connected.application.config.streams.task_timeout_ms
-    return retry_until_available(lambda: _take_on(work, connected, sent), connected.admin, timeout_ms)
+
+    def take_on() -> TaskResult:
+        while True:
+            try:
+                return _take_on(work, connected, sent, aside)
+            except SetAsideError as error:
+                log.warning("task %s starts over: %s", work.task_id, error)
+                aside.append(error.aside)
+
+    return retry_until_available(take_on, connected.admin, timeout_ms)
 
 
-def _take_on(work: SliceWork, connected: ConnectedApplication, sent: list[_Done]) -> TaskResult:
-    """Take the task over, and do its work unless it is done."""
+def _take_on(
+    work: SliceWork, connected: ConnectedApplication, sent: list[_Done], aside: Iterable[SetAside]
+) -> TaskResult:
+    """Take the task over, and do its work unless it is done, without the records that were set aside."""
     clock, application, admin = SystemClock(), connected.application, connected.admin
     written = _handed_over(work, connected)
     global_state = open_global_state(connected, clock, work.job.global_ends)
@@ -74,6 +90,7 @@ def _take_on(work: SliceWork, connected: ConnectedApplication, sent: list[_Done]
 
     # A slice is one transaction, and takes minutes.
     claim = Claim(connected, work.task_id, clock, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+    claim.aside = tuple(aside)
     began = time.monotonic()
     active = after_predecessor(
         lambda: start_task(claim, global_state.stores, decorate=decorate),

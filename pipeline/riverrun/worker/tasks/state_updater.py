@@ -8,7 +8,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from riverrun.errors import BrokerError, CorruptStateError, RangeError, StreamsError, UnknownOutcomeError
+from riverrun.errors import (
+    BrokerError,
+    CorruptStateError,
+    RangeError,
+    SetAsideError,
+    StreamsError,
+    UnknownOutcomeError,
+)
 from riverrun.hosting.restoring import StoreChangelogReader
 from riverrun.hosting.standby_tasks import StandbyTasks
 
@@ -92,7 +99,7 @@ class StandbyUpdater:
 
 
 # After these errors a task is taken over again; broker errors count only if they are temporary.
-RECOVERABLE = (UnknownOutcomeError, CorruptStateError, BrokerError)
+RECOVERABLE = (UnknownOutcomeError, CorruptStateError, BrokerError, SetAsideError)
 _RETRY_SECONDS = 0.5
 # Take-overs mostly wait for brokers, so some of them overlap.
 _AT_ONCE = 4

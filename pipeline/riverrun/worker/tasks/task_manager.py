@@ -7,7 +7,7 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from riverrun.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
+from riverrun.errors import BrokerError, SetAsideError, TaskMigratedError, UnknownOutcomeError
 from riverrun.worker.tasks.task_executor import Commits, CommitSchedule
 
 if TYPE_CHECKING:
@@ -159,6 +159,8 @@ class TaskManager:
             raise error
         if isinstance(error, UnknownOutcomeError):
             self._check_progress(error)
+        if isinstance(error, SetAsideError):
+            self._running[error.aside.task_id].claim.aside += (error.aside,)
         failed = list(self._running.values())
         names = ", ".join(str(active.id) for active in failed)
         log.warning("tasks %s start over from their last commit: %s", names, error)
@@ -200,12 +202,19 @@ class TaskManager:
             active.close()
             self._updater.add_again(active.claim)
             return
-        active.start()
+        failed: StreamsError | None = None
+        try:
+            active.start()
+        # Rows of a table that are gone are processed first.
+        except SetAsideError as error:
+            failed = error
         self._running[active.id] = active
         try:
             self._fetching.begin(active)
         except BrokerError as error:
-            self.fail(error)
+            failed = failed or error
+        if failed is not None:
+            self.fail(failed)
             return
         offsets = {str(tp): offset for tp, offset in active.committed_offsets.items()}
         known = {"task": str(active.id), "offsets": offsets}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from riverrun.config import StreamsConfig
-from riverrun.errors import CorruptStateError, StateError, TaskMigratedError
+from riverrun.errors import CorruptStateError, SetAsideError, StateError, TaskMigratedError
 from riverrun.hosting.active_task import TaskState
 from riverrun.hosting.restoring import Missing
 from riverrun.records import TaskId, Whole
@@ -68,6 +69,8 @@ class Claimed:
         self.measured = self.starts = self.sent = dict
         self.held_back_bytes = lambda: 0
         self.awaits_lookups, self.settle = False, lambda: True
+        self.aside: tuple[Any, ...] = ()
+        self.sets_aside: list[SetAsideError] = []
 
     def __getattr__(self, step: str) -> Callable[..., None]:
         return lambda **options: self._steps.append(" ".join([f"{step} {self.id}", *map(str, options.values())]))
@@ -93,6 +96,8 @@ class Claimed:
         return Missing(MemoryBackend(), {}, None, Whole(0, 0))
 
     def start(self) -> None:
+        if self.sets_aside:
+            raise self.sets_aside.pop()
         self.state = TaskState.RUNNING
         self._steps.append(f"start {self.id}")
 
@@ -233,6 +238,29 @@ def test_a_task_that_fails_starts_over_unless_another_owner_has_it(managed: Mana
         "start 0_0",
         "fetch 0_0",
     ]
+
+
+def test_all_tasks_of_a_thread_start_over_without_the_record_that_one_sets_aside(managed: Managed) -> None:
+    managed.assign(FIRST, SECOND)
+    managed.run()
+    managed.taken_steps()
+    aside = SimpleNamespace(task_id=SECOND)
+    managed.manager.fail(SetAsideError("set aside", aside))
+    assert (managed.created[FIRST].aside, managed.created[SECOND].aside) == ((), (aside,))
+    managed.run()
+    steps = managed.taken_steps()
+    assert steps[:5] == ["fetch 0_0 no more", "close 0_0", "fetch 0_1 no more", "close 0_1", "discard"]
+    assert {"start 0_0", "start 0_1"} < set(steps)
+
+
+def test_a_record_may_be_set_aside_while_a_task_starts(managed: Managed) -> None:
+    managed.created[FIRST] = claimed = Claimed(FIRST, managed.steps)
+    claimed.sets_aside.append(SetAsideError("a row that is gone", SimpleNamespace(task_id=FIRST)))
+    managed.assign(FIRST)
+    managed.until(lambda: "discard" in managed.steps)
+    managed.run()
+    assert len(claimed.aside) == 1
+    assert managed.taken_steps()[-2:] == ["start 0_0", "fetch 0_0"]
 
 
 def test_a_task_restored_for_a_producer_that_was_discarded_is_taken_over_again(managed: Managed) -> None:

@@ -1,0 +1,128 @@
+"""Finds what a replay of dead letters would repeat, or would set back to an earlier value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from riverrun.kafka.ranges import read_fields
+from riverrun.records import RAW_KEY, RAW_OFFSET, OffsetRange, TopicPartition
+from riverrun.runtime.layout import full_name
+from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from riverrun.kafka.admin import Admin
+    from riverrun.topology.nodes import Node, SubTopology
+    from riverrun.topology.topology import Topology
+
+    Row = tuple[TopicPartition, bytes | None, int]
+    """Partition, key and offset."""
+
+_CHOSEN = "topics that a function chooses"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """The stores and topics that may have got records before these failed, and would get them again."""
+
+    stores: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything."""
+        return bool(self.stores or self.topics)
+
+    def __str__(self) -> str:
+        """Return the names, as a message shows them.
+
+        >>> str(Repeats(("counts",), ("prices", "totals")))
+        'store counts, topics prices, totals'
+        """
+        parts = (("store", self.stores), ("topic", self.topics))
+        return ", ".join(f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names)}" for kind, names in parts if names)
+
+
+def repeated(topology: Topology, application_id: str, origins: Iterable[str]) -> Repeats:
+    """Return what would see records of topics twice, if these have failed somewhere in the topology."""
+    stores, topics = set[str](), set[str]()
+    for sub, source in _reading(topology, application_id, origins):
+        above = _ancestors(sub, source)
+        # Joins only read the tables of other sources.
+        others = (node for node in sub.nodes if _is_table(node) and node.name not in above)
+        read = {store for node in others for store in _stores(sub, node)}
+        for node in _before_others(sub, above):
+            stores |= _stores(sub, node) - read
+            if isinstance(node, SinkNode):
+                topics.add(full_name(sub, application_id, node.topic) if isinstance(node.topic, str) else _CHOSEN)
+    return Repeats(tuple(sorted(stores)), tuple(sorted(topics)))
+
+
+def tables(topology: Topology, application_id: str, origins: Iterable[str]) -> frozenset[str]:
+    """Return the topics that are read as tables."""
+    return frozenset(
+        full_name(sub, application_id, topic)
+        for sub, source in _reading(topology, application_id, origins)
+        if any(_is_table(node) and node.parents == (source.name,) for node in sub.nodes)
+        for topic in source.topics
+    )
+
+
+def newest_rows(admin: Admin, rows: Iterable[Row]) -> Mapping[tuple[TopicPartition, bytes | None], int]:
+    """Return the offset of the last record of each key after the given rows; a key without later records is left out."""
+    asked = set[tuple[TopicPartition, bytes | None]]()
+    first: dict[TopicPartition, int] = {}
+    for tp, key, offset in rows:
+        asked.add((tp, key))
+        first[tp] = min(offset, first.get(tp, offset))
+    begins, ends = admin.beginning_offsets(first), admin.end_offsets(first)
+    newest: dict[tuple[TopicPartition, bytes | None], int] = {}
+    for origin, offset in first.items():
+        start = min(max(offset + 1, begins[origin]), ends[origin])
+        for tp, batch in read_fields(admin, {origin: OffsetRange(start, ends[origin])}):
+            newest |= {(tp, fields[RAW_KEY]): fields[RAW_OFFSET] for fields in batch if (tp, fields[RAW_KEY]) in asked}
+    return newest
+
+
+def _reading(
+    topology: Topology, application_id: str, origins: Iterable[str]
+) -> Iterator[tuple[SubTopology, SourceNode]]:
+    wanted = frozenset(origins)
+    for sub in topology.sub_topologies():
+        for source in sub.sources:
+            names = {full_name(sub, application_id, topic) for topic in source.topics}
+            if wanted & names or (source.pattern and any(map(source.pattern.fullmatch, wanted))):
+                yield sub, source
+
+
+def _ancestors(sub: SubTopology, source: SourceNode) -> Mapping[str, frozenset[str]]:
+    """Return, by each node that records of a source reach, the nodes above it that they reach."""
+    found = {source.name: frozenset[str]()}
+    # Parents come before children.
+    for node in sub.nodes:
+        reached = [parent for parent in node.parents if parent in found]
+        if reached:
+            found[node.name] = frozenset(reached).union(*(found[parent] for parent in reached))
+    return found
+
+
+def _before_others(sub: SubTopology, above: Mapping[str, frozenset[str]]) -> Iterator[Node]:
+    """Yield the nodes that may have seen a record before another node failed on it; `above` as `_ancestors` returns it."""
+    nodes = {node.name: node for node in sub.nodes if node.name in above}
+    for name, node in nodes.items():
+        # Nodes above it have processed the record before. They may fail at another part of the record, if they make several.
+        if nodes.keys() - above[name] - {name} or not all(_makes_one(nodes[each]) for each in above[name]):
+            yield node
+
+
+def _is_table(node: Node) -> bool:
+    return isinstance(node, ProcessorNode) and node.lineage is Lineage.TABLE
+
+
+def _stores(sub: SubTopology, node: Node) -> set[str]:
+    return set(sub.store_access.get(node.name, ()))
+
+
+def _makes_one(node: Node) -> bool:
+    return isinstance(node, SourceNode) or (isinstance(node, ProcessorNode) and node.lineage is not Lineage.OTHER)

@@ -1,0 +1,151 @@
+"""A replay of dead letters names what may see records twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from riverrun import (
+    STRING,
+    Consumed,
+    Grouped,
+    Joined,
+    Materialized,
+    Produced,
+    Repartitioned,
+    StreamsBuilder,
+    TopicPartition,
+)
+from riverrun.errors import RangeError
+from riverrun.kafka import ranges
+from riverrun.topics.letters import DeadLetter, DeadLetters, ReplayPlan
+from riverrun.topics.repeats import Repeats, newest_rows, repeated, tables
+from riverrun.transfers import repeats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from riverrun import KStream, Topology
+    from riverrun.records import OffsetRange, RawFields
+
+STRINGS = Consumed(STRING, STRING)
+TO_STRINGS = Produced(STRING, STRING)
+GROUPED = Grouped(STRING, STRING)
+
+
+def chain(stream: KStream[str, str]) -> None:
+    stream.map_values(str.upper).map_values(str.lower).to("out", TO_STRINGS)
+
+
+def two_ways(stream: KStream[str, str]) -> None:
+    stream.to("early", TO_STRINGS)
+    stream.map_values(str.upper).to("out", TO_STRINGS)
+
+
+def counted(stream: KStream[str, str]) -> None:
+    stream.group_by_key(GROUPED).count(Materialized(name="counts")).to_stream().map_values(str).to("out", TO_STRINGS)
+
+
+def several(stream: KStream[str, str]) -> None:
+    stream.flat_map_values(str.split).map_values(str.upper).to("out", TO_STRINGS)
+
+
+def moved(stream: KStream[str, str]) -> None:
+    through = stream.map_values(str.upper).repartition(Repartitioned(STRING, STRING, name="moved"))
+    through.group_by_key(GROUPED).count(Materialized(name="counts")).to_stream().map_values(str).to("out", TO_STRINGS)
+
+
+def chosen(stream: KStream[str, str]) -> None:
+    stream.to(lambda _k, v, _t: v, TO_STRINGS)
+    stream.map_values(str.upper).to("out", TO_STRINGS)
+
+
+@pytest.mark.parametrize(
+    ("add", "origin", "names"),
+    [
+        (chain, "in", ""),
+        (two_ways, "in", "topics early, out"),
+        (counted, "in", "store counts, topic out"),
+        (several, "in", "topic out"),
+        (moved, "in", ""),
+        (moved, "app-v1-moved-repartition", "store counts, topic out"),
+        (chosen, "in", "topics out, topics that a function chooses"),
+        (chain, "elsewhere", ""),
+    ],
+)
+def test_what_comes_before_a_node_that_may_fail_may_get_a_record_twice(add: Any, origin: str, names: str) -> None:
+    builder = StreamsBuilder()
+    add(builder.stream("in", STRINGS))
+    assert str(repeated(builder.build(), "app-v1", [origin])) == names
+
+
+def joined() -> Topology:
+    builder = StreamsBuilder()
+    rows = builder.table("rows", STRINGS, Materialized(name="rows"))
+    stream = builder.stream("in", STRINGS)
+    stream.join(rows, lambda left, right: left + right, joined=Joined(STRING, STRING)).to("out", TO_STRINGS)
+    return builder.build()
+
+
+def test_only_topics_that_are_read_as_tables_have_rows() -> None:
+    assert tables(joined(), "app", ["rows", "in"]) == {"rows"}
+
+
+ROWS = TopicPartition("rows", 0)
+
+
+class Log:
+    """Brokers with one partition of a table."""
+
+    keys = (b"a", b"b", b"a", b"c", b"b")
+
+    def beginning_offsets(self, tps: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 1)
+
+    def end_offsets(self, tps: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, len(self.keys))
+
+    def partitions(self, topics: Any) -> dict[str, int]:
+        return dict.fromkeys(topics, 1)
+
+    def groups_of(self, tps: Any) -> list[str]:
+        return ["app-v1", "reports"] if tps else []
+
+    def fields(
+        self, _admin: Any, wanted: Mapping[TopicPartition, OffsetRange]
+    ) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
+        for tp, part in wanted.items():
+            yield tp, [(self.keys[at], b"", 0, at, ()) for at in range(part.start, part.end)]
+
+
+def letter(offset: int, key: bytes, topic: str = "rows", *, left_no_trace: bool = False) -> DeadLetter:
+    place = TopicPartition("dead", 0), offset, TopicPartition(topic, 0), offset
+    return DeadLetter(*place, 0, key, b"", (), "ValueError", "", "", left_no_trace=left_no_trace)
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> DeadLetters:
+    log: Any = Log()
+    monkeypatch.setattr(repeats, "read_fields", log.fields)
+    assert ranges.read_fields is not None
+    return DeadLetters(log, "dead", "ann", reader=lambda: ("app-v1", joined()))
+
+
+def test_rows_that_a_later_record_has_replaced_are_found(letters: DeadLetters) -> None:
+    found = newest_rows(letters._admin, [(ROWS, b"a", 0), (ROWS, b"b", 4), (ROWS, b"d", 2)])
+    assert found == {(ROWS, b"a"): 2, (ROWS, b"b"): 4}
+    planned = letters.plan([letter(0, b"a"), letter(2, b"a"), letter(1, b"b"), letter(4, b"b"), letter(0, b"a", "in")])
+    assert [each.offset for each in planned.outdated] == [0, 1]
+    assert [each.offset for each in planned.letters] == [2, 4, 0]
+
+
+def test_only_letters_whose_record_has_left_a_trace_repeat_something(letters: DeadLetters) -> None:
+    partial = letters.plan([letter(0, b"k", "in"), letter(1, b"k", "in", left_no_trace=True)])
+    assert (partial.repeats, partial.groups) == (Repeats(topics=("out",)), ("reports",))
+    with pytest.raises(RangeError, match="topic out may get records twice, and so do group reports") as raised:
+        letters.carry_out(partial)
+    assert "--again" in (raised.value.hint or "")
+    whole = letters.plan([letter(1, b"k", "in", left_no_trace=True)])
+    assert not whole.repeats
+    assert isinstance(whole, ReplayPlan)

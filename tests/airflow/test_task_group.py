@@ -91,7 +91,7 @@ tell(edges(release))
 settle, watch = release.get_task("settle"), release.get_task("watch")
 tell([settle.options_mapping, settle.found, settle.then, watch.version, watch.minutes])
 tell([[made[f"clicks__{{kind}}"].get_task("run").pool for kind in ("run", "backfill")], release.get_task("gate").retries])
-tell(str(made["clicks__run"].timetable.timezone))
+tell(made["clicks__run"].timetable.serialize()["timezone"])
 tell(sorted(dags(exclude=["*bad", "clicks"])))
 
 with DAG("wrong", schedule=None):

@@ -291,7 +291,7 @@ def archive(place: ProjectPlace, config: ArchiveConfig) -> DAG:
     ) as dag:
         arguments = {**given.get(ARCHIVE, {}), **given.get(f"{config.name}.{ARCHIVE}", {})}
         own = {"task_id": ARCHIVE, "name": config.name, "config": place.config, "riverrun_conn_id": place.connection}
-        ArchiveOperator(**{**own, **arguments})
+        ArchiveOperator(**{**own, **place.told_of_failures, **arguments})
     return dag
 
 

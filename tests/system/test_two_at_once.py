@@ -68,7 +68,7 @@ def test_the_second_one_waits_or_is_refused(broker: Broker, unique: str, tmp_pat
     computed = both("backfill", unique, "--from", "1970-01-02", "--to", "1970-01-03", "--from-beginning", "--yes")
     for code, output in computed:
         assert code == 0 or (code == REFUSED and "Hint: " in output), output
-    assert 0 in {code for code, _ in computed}, computed
+    assert 0 in {code for code, _ in computed}, "\n=====\n".join(output for _, output in computed)
     for code, output in both("release", "start", unique, "--to", "v2", "--through", "gate"):
         assert code == 0, output
     status = started("release", "status", unique, "--json").communicate(timeout=300)[0]

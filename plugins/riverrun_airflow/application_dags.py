@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, AssetOrTimeSchedule, Param
 
 from riverrun.config.secrets import redacted
 from riverrun_airflow.archives import ArchiveOperator
@@ -17,6 +17,7 @@ from riverrun_airflow.notices import LagOperator, Notices
 from riverrun_airflow.operators import RefusalOperator
 from riverrun_airflow.pools import pool_of
 from riverrun_airflow.task_group import BRANCHES, STEPS, RiverrunTaskGroup, Tasks
+from riverrun_airflow.times import AdjoiningTimetable
 from riverrun_airflow.work_requests import HELD_ACTIONS, PUBLISH
 
 if TYPE_CHECKING:
@@ -240,7 +241,8 @@ def quality(place: ProjectPlace, app: AppConfig) -> DAG:
     written: Any = outputs_of(app.name)
     schedule = app.quality_schedule
     if schedule is not None:
-        written = AssetOrTimeSchedule(timetable=_times(app, schedule), assets=[written])
+        times: Any = _times(app, schedule)
+        written = AssetOrTimeSchedule(timetable=times, assets=[written])
     params = {
         "since": Param("", type="string", description="last, a vector of public topics or a time; empty: everything")
     }
@@ -273,7 +275,7 @@ def held(place: ProjectPlace, app: AppConfig) -> DAG:
 
 def archive(place: ProjectPlace, config: ArchiveConfig) -> DAG:
     """Return the DAG that archives what is new in the topics of an archive: on its schedule, and by hand."""
-    times = config.schedule and CronDataIntervalTimetable(config.schedule, timezone=config.schedule_timezone)
+    times = config.schedule and AdjoiningTimetable(config.schedule, timezone=config.schedule_timezone)
     given = place.operator_args
     told = _ARCHIVE.format(topics=", ".join(f"`{topic}`" for topic in config.topics), url=redacted(config.url)).strip()
     with DAG(
@@ -289,7 +291,7 @@ def archive(place: ProjectPlace, config: ArchiveConfig) -> DAG:
     ) as dag:
         arguments = {**given.get(ARCHIVE, {}), **given.get(f"{config.name}.{ARCHIVE}", {})}
         own = {"task_id": ARCHIVE, "name": config.name, "config": place.config, "riverrun_conn_id": place.connection}
-        ArchiveOperator(**{**own, **arguments})
+        ArchiveOperator(**{**own, **place.told_of_failures, **arguments})
     return dag
 
 
@@ -353,8 +355,8 @@ def _dag(
     )
 
 
-def _times(app: AppConfig, schedule: str) -> CronDataIntervalTimetable:
-    return CronDataIntervalTimetable(schedule, timezone=app.schedule_timezone)
+def _times(app: AppConfig, schedule: str) -> AdjoiningTimetable:
+    return AdjoiningTimetable(schedule, timezone=app.schedule_timezone)
 
 
 def _moment(app: AppConfig, text: str) -> datetime:

@@ -30,8 +30,8 @@ class Notices:
     """Notifiers of problems with the applications of a project.
 
     Args:
-        failed: Airflow's notifiers, or other functions of a context. They are called when a run, a gate, a check or a
-            decision on held outputs has failed for good. A run whose outputs are held back has failed.
+        failed: Airflow's notifiers, or other functions of a context. They are called when a run, a gate, a check, a
+            decision on held outputs or an archive has failed for good. A run whose outputs are held back has failed.
         behind: Likewise, when the lag of a version has grown at each of `looks` polls.
         looks: Number of consecutive polls at which the lag must have grown.
         look_schedule: Cron expression of these polls; by default, there are none.

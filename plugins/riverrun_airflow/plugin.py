@@ -8,6 +8,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from riverrun_airflow import pools
 from riverrun_airflow.links import PAGE, ApplicationLink, DocsLink, SparkLink, page_of
+from riverrun_airflow.times import AdjoiningTimetable
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -30,10 +31,11 @@ class Page:
 
 
 class RiverrunPlugin(AirflowPlugin):
-    """Registers the page, links and pools with Airflow; DAGs import operators themselves."""
+    """Registers the page, links, pools and times with Airflow; DAGs import operators themselves."""
 
     name = "riverrun"
     listeners = [pools]  # noqa: RUF012 - as Airflow declares it
+    timetables = [AdjoiningTimetable]  # noqa: RUF012
     operator_extra_links = [ApplicationLink(), DocsLink(), SparkLink()]  # noqa: RUF012
     fastapi_apps: list[Any] = [{"app": Page(), "url_prefix": PAGE, "name": "Riverrun"}]  # noqa: RUF012
     external_views: list[Any] = [  # noqa: RUF012

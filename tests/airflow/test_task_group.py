@@ -91,7 +91,7 @@ tell(edges(release))
 settle, watch = release.get_task("settle"), release.get_task("watch")
 tell([settle.options_mapping, settle.found, settle.then, watch.version, watch.minutes])
 tell([[made[f"clicks__{{kind}}"].get_task("run").pool for kind in ("run", "backfill")], release.get_task("gate").retries])
-tell(str(made["clicks__run"].timetable.timezone))
+tell(made["clicks__run"].timetable.serialize()["timezone"])
 tell(sorted(dags(exclude=["*bad", "clicks"])))
 
 with DAG("wrong", schedule=None):
@@ -234,6 +234,7 @@ from riverrun_airflow.dag_factory import dags
 from riverrun_airflow.notices import Notices
 
 PROJECT = {PROJECT!r}.replace('quality = "m:expectations"', 'quality = "m:expectations"\\ngate = true')
+PROJECT += '[archives.all]\\ntopics = ["clicks"]\\nurl = "/srv/archive"\\n'
 Path(os.environ["RIVERRUN_CONFIG"]).write_text(PROJECT)
 
 def told(context):
@@ -255,7 +256,7 @@ for notices in None, Notices(failed=[told], behind=[told], look_schedule="@hourl
 """
 
 
-def test_runs_gates_checks_and_decisions_tell_of_their_failures(tmp_path: Path) -> None:
+def test_runs_gates_checks_decisions_and_archives_tell_of_their_failures(tmp_path: Path) -> None:
     plain, own, listed, *noticed = printed_by(NOTICES, tmp_path)
     assert {*map(tuple, plain.values())} == {()}
     assert own == listed
@@ -264,6 +265,7 @@ def test_runs_gates_checks_and_decisions_tell_of_their_failures(tmp_path: Path) 
         f"clicks__{task}"
         for task in ("run.run", "backfill.run", "held.decide", "quality.judge", "release.gate", "lag.look")
     ]
+    telling.append("all__archive.archive")
     for found, others in zip(noticed, ([], ["own"], ["own"]), strict=True):
         assert {task: found[task] for task in telling} == {task: ["told", *others] for task in telling}
         assert found["clicks__release.cut"] == others

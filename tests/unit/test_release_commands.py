@@ -34,6 +34,7 @@ from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.release import ACTIONS, Release, Step
 from riverrun.kafka.admin import Admin
+from riverrun.releases import chain
 from riverrun.releases.release_plan import ReleasePlan, readable_rows, statement_digests_of
 from riverrun.releases.releaser import Releaser
 from riverrun.releases.step_checks import Readiness
@@ -357,6 +358,39 @@ def test_a_chain_continues_where_another_process_has_moved_the_release(shell: Sh
     assert code == (DONE if is_done else REFUSED)
     assert (shell.releaser().status().step is Step.GATED) == is_done
     assert ("continuing from there" in out) == bool(conflicts)
+
+
+@pytest.mark.parametrize("polls", [0, 1, 3])
+def test_a_chain_waits_for_the_run_of_another_one_and_continues_behind_it(shell: Shell, polls: int) -> None:
+    shell.at(Step.ABORTED, verdict=None)
+    left, computed = polls, 0
+
+    def reprocess(_releaser: Releaser) -> RunSummary:
+        nonlocal computed
+        computed += 1
+        message = "shop-v2 is being processed by a run of bob@desk"
+        raise UnderWayError(message)
+
+    def is_computed(releaser: Releaser, candidate: str) -> bool:
+        nonlocal left
+        assert candidate == "v2"
+        left -= 1
+        if not left:
+            releaser._registry.write(releaser.status().to(Step.REPROCESSED))
+        return left >= 0
+
+    def gate(releaser: Releaser) -> Release:
+        verdict = GateVerdict("7f3a", "clicks-0@9", "", {}, {}, (), ())
+        return releaser._registry.write(releaser.status().to(Step.GATED, verdict=verdict))
+
+    shell.monkeypatch.setattr(chain, "_RUNS_LOOK_SECONDS", 0)
+    shell.monkeypatch.setattr(Releaser, "is_followed", lambda _releaser: False)
+    for step in (reprocess, is_computed, gate):
+        shell.monkeypatch.setattr(Releaser, step.__name__, step)
+    code, out, err = shell("start", "clicks", "--to", "v2", "--through", "gate")
+    assert (code, computed) == ((DONE, 1) if polls else (REFUSED, 2))
+    assert out.count("is being processed by a run of bob@desk: waiting for its end") == 1
+    assert ("is being processed by a run of bob@desk" in err) != bool(polls)
 
 
 @pytest.mark.parametrize("has_begun", [True, False])

@@ -19,9 +19,9 @@ from riverrun import (
 )
 from riverrun.errors import RangeError
 from riverrun.kafka import ranges
+from riverrun.topics import repeats
 from riverrun.topics.letters import DeadLetter, DeadLetters, ReplayPlan
 from riverrun.topics.repeats import Repeats, newest_rows, repeated, tables
-from riverrun.transfers import repeats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

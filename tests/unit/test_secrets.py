@@ -251,6 +251,9 @@ def test_headers_with_credentials_are_hidden(header: str) -> None:
         "SG.hunter2hunter2hunter2.hunter2hunter2hunter2",
         "sk_live_hunter2hunter2hunter2",
         "AIzahunter2hunter2hunter2",
+        "back to https://h/?next=%2Fx%3Fpassword%3Dhunter2%26a%3Db",
+        "tool --password\thunter2",
+        "bearer=hunter2",
     ],
 )
 def test_further_forms_of_secrets_are_hidden(text: str) -> None:

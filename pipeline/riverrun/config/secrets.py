@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"\$\{(?:file:(?P<file>/[^${}]+)|(?P<name>[A-Za-z_][A-Za-
 _BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _SHORTEST_TOKEN = 16
 _TOKEN = re.compile(r"[ -~]*")
-_WORDS = frozenset({"cred", "creds", "jwt", "otp", "pw", "sas", "sig"})
+_WORDS = frozenset({"bearer", "cred", "creds", "jwt", "otp", "pw", "sas", "sig"})
 _STEMS = re.compile(
     r"passw|passphrase|passcode|secret|credential|pwd$|token$|(?<!by)(?<!com)(?<!sur)(?<!over)(?<!tres)pass$"
     r"|(?:api|access|account|auth|encryption|license|master|private|secret|shared|signing|ssh|storage)keys?$"
@@ -84,14 +84,16 @@ _HEADER = re.compile(
     r"(?i)((?:^|(?<=[\s\"'{,\[(]))(?:proxy-)?(?:authorization|(?:set-)?cookie)\\*[\"']?\s*[:=]\s*\\*[\"']?)[^\r\n\"']+"
 )
 _LOGIN = re.compile(r"((?<!\S)(?:-u|--user|--proxy-user)(?: +|=)[\"']?)[^\s\"':]+:[^\s\"']+")
-# A name may follow the hyphens of an option, but is no part of another name.
-_NAME = r"(?:(?<![\w.-])|(?<=(?<![\w-])-)|(?<=(?<![\w-])--))(?P<name>(?:[A-Za-z]+ )?[A-Za-z_][\w.-]*)"
+# A name may follow the hyphens of an option or an escape of a URL, but is no part of another name.
+_NAME = (
+    r"(?:(?<![\w.-])|(?<=%[0-9A-Fa-f]{2})|(?<=(?<![\w-])-)|(?<=(?<![\w-])--))(?P<name>(?:[A-Za-z]+ )?[A-Za-z_][\w.-]*)"
+)
 _ELEMENT = re.compile(r"<(?:\w+:)?(?P<name>[\w.-]{1,200})(?:\s[^<>]*)?>")
 _SQL_LOGIN = re.compile(r"(?i)\bidentified\s+(?:with\s+\w+\s+)?(?P<name>by)\s+(?=\\*[\"'])")
 _CONTENT = re.compile(rf"[^<]{{0,{_LONGEST}}}")
 # Ways in which a name comes before its value: `name=`, a pair, a name and a value by name, XML, an option.
 _OPENINGS = (
-    re.compile(_NAME + r"(?:\[[^\]\s]{0,30}\])?\\*[\"']?[ \t]*(?:=>|->|:=|==?|:(?!//))[ \t]*"),
+    re.compile(_NAME + r"(?:\[[^\]\s]{0,30}\])?\\*[\"']?[ \t]*(?:=>|->|:=|==?|%3[Dd]|:(?!//))[ \t]*"),
     re.compile(r"[(\[]\s*\\*[\"'](?P<name>[\w. -]{1,200})\\*[\"']\s*,\s*"),
     re.compile(
         r"(?i)\b(?:name|key)\\*[\"']?\s*[:=>]\s*\\*[\"']?(?P<name>[\w.-]{1,200})\\*[\"']?\s*(?:</\w+>)?[\s,]*"
@@ -102,7 +104,7 @@ _OPENINGS = (
     re.compile(r"(?i)\b(?P<name>passw(?:or)?d|passphrase|secret)\s+(?=\\*[\"'])"),
     _SQL_LOGIN,
     re.compile(
-        r"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)[ ]+(?!-|(?:and|cannot|for|from|has|if|in|is|must|needs|of|or|to|was|with)\b)"
+        r"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)[ \t]+(?!-|(?:and|cannot|for|from|has|if|in|is|must|needs|of|or|to|was|with)\b)"
     ),
 )
 _QUOTE = re.compile(r"\\*[\"']")

@@ -202,6 +202,11 @@ def require_no_sole_host(connected: ConnectedApplication) -> None:
         raise under_way(connected.id, host)
 
 
+def is_processed_alone(connected: ConnectedApplication) -> bool:
+    """Return whether a bounded run, or a worker without a group, processes an application."""
+    return bool(hosts_in(connected.admin.group(group_of(connected.id)).members))
+
+
 def require_nobody(connected: ConnectedApplication) -> None:
     """Make sure that no worker and no bounded run processes an application."""
     require_no_members(connected)

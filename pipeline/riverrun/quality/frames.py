@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotation
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +23,8 @@ from riverrun.hosting.process import SystemClock
 from riverrun.serde.serdes import without_odd_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
+    from typing import IO
 
 TIME = pa.timestamp("us", "UTC")
 # Digits of 64-bit integers, and of the longest decimals that Spark has.
@@ -132,8 +136,48 @@ def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
         make_directory(directory)
         return _Writer(directory).write(rows)
     except OSError as error:
-        message = f"The rows to judge cannot be written to {directory}: {error}"
-        raise StateError(message, hint="Is the disk full, or the directory read-only?") from error
+        raise _unwritable(directory, error) from error
+
+
+@contextmanager
+def passing_frame(parent: Path, rows: Iterable[Mapping[str, Any]]) -> Iterator[Frame]:
+    """Write rows to a directory of this check alone, below one that other processes share, and delete it afterwards."""
+    try:
+        directory, lock = _new_directory(parent)
+    except OSError as error:
+        raise _unwritable(parent, error) from error
+    with lock:
+        try:
+            yield write_frame(directory, rows)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _new_directory(parent: Path) -> tuple[Path, IO[str]]:
+    """Create a directory with a lock, and delete those that processes have left which died."""
+    make_directory(parent)
+    with _locked(parent, fcntl.LOCK_EX):
+        for left in parent.iterdir():
+            with suppress(OSError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                shutil.rmtree(left)
+        directory = Path(tempfile.mkdtemp(dir=parent))
+        return directory, _locked(directory, fcntl.LOCK_EX)
+
+
+def _locked(directory: Path, how: int) -> IO[str]:
+    """Return a file whose lock lasts until it is closed, or its process ends."""
+    file = (directory / ".lock").open("w")
+    try:
+        fcntl.flock(file, how)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _unwritable(directory: Path, error: OSError) -> StateError:
+    message = f"The rows to judge cannot be written to {directory}: {error}"
+    return StateError(message, hint="Is the disk full, or the directory read-only?")
 
 
 def write_lines(url: str, name: str, rows: Iterable[Mapping[str, Any]]) -> str:

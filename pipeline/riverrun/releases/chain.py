@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from riverrun.errors import ApprovalNeededError, VersionConflictError
+from riverrun.errors import ApprovalNeededError, UnderWayError, VersionConflictError
 from riverrun.hosting.release import ACTIONS, APPROVE, CUT, SWITCHING, Step
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _LOOKS_PER_LINE = 10
 _ATTEMPTS = 5
+_RUNS_LOOK_SECONDS = 1.0
 
 
 class Through(Enum):
@@ -34,7 +36,7 @@ def take_through(
     """Take the steps of a release, from its start through `last`, and report each to `tell`. After a crash, it resumes.
 
     Steps that are done, and a verdict, are kept as long as the code of both versions is the code that they are about. If
-    another process moves the release, the chain continues from there.
+    another process moves the release, or computes the candidate, the chain continues from there.
     """
     for left in reversed(range(_ATTEMPTS)):
         try:
@@ -46,6 +48,13 @@ def take_through(
             if not left or now.candidate != candidate or now.step in SWITCHING:
                 raise
             tell(f"{error.message}: continuing from there")
+        except UnderWayError as error:
+            # Another chain computes the candidate. Its run may have ended since, so the first attempt is repeated anyway.
+            if left < _ATTEMPTS - 1 and not (left and releaser.is_computed(candidate)):
+                raise
+            tell(f"{error.message}: waiting for its end")
+            while releaser.is_computed(candidate):
+                time.sleep(_RUNS_LOOK_SECONDS)
     raise AssertionError  # the last attempt returns or raises
 
 

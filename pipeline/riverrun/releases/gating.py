@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from riverrun.hosting.release import staging_name
 from riverrun.kafka.ranges import read_fields
 from riverrun.processor.handlers import DropReason
 from riverrun.quality.expectations import RUNS, STORE, by_topic, checks_of, declared
-from riverrun.quality.frames import write_frame
+from riverrun.quality.frames import passing_frame
 from riverrun.quality.gate import CRITICAL, INFO, WARNING, GateReport, Verdict, judge
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition, counted
 from riverrun.releases.differ import Differ, everything
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from riverrun.config.code import PickledFunction
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.quality.expectations import Checks, Expectations
-    from riverrun.quality.frames import Frame, Statistics
+    from riverrun.quality.frames import Statistics
     from riverrun.releases.differ import Covers
     from riverrun.releases.scope import Scope
     from riverrun.releases.versions import Versions
@@ -56,17 +55,13 @@ def judge_insides(
 ) -> Verdict:
     """Judge the stores of a version as they are now, and its bounded runs that began at or after `since_ms`.
 
-    Frames are written to `directory`, which is removed afterwards.
+    Frames are written below `directory`, and deleted afterwards.
     """
 
     def judged(name: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any]) -> Verdict:
-        shutil.rmtree(directory, ignore_errors=True)
-        try:
-            frame = write_frame(directory, counted_rows(f"judge {name}", rows))
+        with passing_frame(directory, counted_rows(f"judge {name}", rows)) as frame:
             keys = [column for column in ("_key", "_run") if column in frame.columns]
             return judge(name, frame, list(expectations), spark, keys=keys, if_empty=INFO, report=report)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
     found = Verdict({})
     for store, expectations in checks.stores.items():
@@ -208,38 +203,34 @@ class Gate:
         wanted = by_topic(where, checks.outputs, kinds, logs)
         directory = candidate.application.directory / _FRAMES
         self._report = GateReport.of(candidate.application.config, check, checks.actions, earlier or {})
-        shutil.rmtree(directory, ignore_errors=True)
         verdict = Verdict({})
-        try:
-            for topic, expectations in wanted.items():
-                sink = candidate.topology.sink_of(topic)
-                if sink is None or (scope is not None and not scope.is_about(topic, kinds)):
-                    continue
-                if topic in logs:
-                    verdict += self._of_log(candidate, sink, topic, expectations, point, is_whole=has_all_logs)
-                else:
-                    old = live.topology.sink_of(topic) or sink
-                    covers = everything if scope is None else scope.covers(sink, topic)
-                    # A part of a table may have no rows.
-                    if_empty = CRITICAL if scope is None else WARNING
-                    verdict += self._of_table(
-                        candidate,
-                        (old, sink),
-                        topic=topic,
-                        expectations=expectations,
-                        point=point,
-                        covers=covers,
-                        if_empty=if_empty,
-                    )
-                    verdict += Verdict({}) if scope is not None else self._digests(candidate, topic)
-            if scope is None:
-                ended = outputs(live.application).keys() - kinds.keys()
-                stays = f"noted: {candidate.version} does not write it any more; its records stay"
-                verdict += Verdict({f"{topic}: output": stays for topic in sorted(ended)})
-                verdict += self._new_logs(candidate, logs - outputs(live.application).keys(), point)
-                verdict += judge_insides(candidate, checks, directory, self._spark, self._report)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+        for topic, expectations in wanted.items():
+            sink = candidate.topology.sink_of(topic)
+            if sink is None or (scope is not None and not scope.is_about(topic, kinds)):
+                continue
+            if topic in logs:
+                verdict += self._of_log(candidate, sink, topic, expectations, point, is_whole=has_all_logs)
+            else:
+                old = live.topology.sink_of(topic) or sink
+                covers = everything if scope is None else scope.covers(sink, topic)
+                # A part of a table may have no rows.
+                if_empty = CRITICAL if scope is None else WARNING
+                verdict += self._of_table(
+                    candidate,
+                    (old, sink),
+                    topic=topic,
+                    expectations=expectations,
+                    point=point,
+                    covers=covers,
+                    if_empty=if_empty,
+                )
+                verdict += Verdict({}) if scope is not None else self._digests(candidate, topic)
+        if scope is None:
+            ended = outputs(live.application).keys() - kinds.keys()
+            stays = f"noted: {candidate.version} does not write it any more; its records stay"
+            verdict += Verdict({f"{topic}: output": stays for topic in sorted(ended)})
+            verdict += self._new_logs(candidate, logs - outputs(live.application).keys(), point)
+            verdict += judge_insides(candidate, checks, directory, self._spark, self._report)
         return verdict
 
     def _of_table(
@@ -258,18 +249,16 @@ class Gate:
         with Differ.of(candidate, topic) as differ:
             differ.advance(point.of(topic), point.of(staging))
             parts = EmptiedParts(topic, old, new)
-            pairs = parts.counted(filter(covers, differ.rows()))
-            frame = self._frame(candidate, topic, table_rows(pairs, new, staging))
-            verdict = self._judged(topic, frame, expectations.table, "_", if_empty=if_empty)
+            found = table_rows(parts.counted(filter(covers, differ.rows())), new, staging)
+            verdict = self._judged(candidate, topic, found, expectations.table, "_", if_empty=if_empty)
             verdict += parts.verdict(is_whole=covers is everything)
             if not expectations.difference:
                 return verdict
             unreadable: list[None] = []
             pairs = filter(covers, differ.rows())
             rows = difference_rows(pairs, old, new, staging, lambda: unreadable.append(None))
-            frame = self._frame(candidate, topic, rows)
             name = f"{topic}, difference"
-            verdict += self._judged(name, frame, expectations.difference, "")
+            verdict += self._judged(candidate, name, rows, expectations.difference, "")
         if unreadable:
             verdict += Verdict({f"{name}: old rows": f"noted: {counted(len(unreadable), 'row')} cannot be read"})
         return verdict
@@ -306,22 +295,25 @@ class Gate:
         first = candidate.admin.beginning_offsets(ends)
         ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in ends.items()}
         batches = read_fields(candidate.admin, ranges)
-        frame = self._frame(candidate, topic, log_rows(batches, sink))
         public = point.of(topic) if is_whole else {}
         old = {tp.partition: public[tp] - start for tp, start in candidate.admin.beginning_offsets(public).items()}
         new = {tp.partition: wanted.size for tp, wanted in ranges.items()}
-        is_missed = bool(expectations.table) or any(old.values())
-        verdict = self._judged(topic, frame, expectations.table, "_", if_empty=WARNING if is_missed else INFO)
+        if_empty = WARNING if expectations.table or any(old.values()) else INFO
+        verdict = self._judged(candidate, topic, log_rows(batches, sink), expectations.table, "_", if_empty=if_empty)
         return verdict + emptied_partitions(topic, old, new)
 
-    def _frame(self, candidate: ConnectedApplication, topic: str, rows: Iterable[Mapping[str, Any]]) -> Frame:
-        directory: Path = candidate.application.directory / _FRAMES / topic
-        shutil.rmtree(directory, ignore_errors=True)
-        return write_frame(directory, counted_rows(f"judge {topic}", rows))
-
-    def _judged(self, name: str, frame: Frame, expectations: Iterable[Any], prefix: str, **options: str) -> Verdict:
-        keys = [prefix + column for column in KEY_COLUMNS if prefix + column in frame.columns]
-        return judge(name, frame, list(expectations), self._spark, keys=keys, report=self._report, **options)
+    def _judged(
+        self,
+        candidate: ConnectedApplication,
+        name: str,
+        rows: Iterable[Mapping[str, Any]],
+        expectations: Iterable[Any],
+        prefix: str,
+        **options: str,
+    ) -> Verdict:
+        with passing_frame(candidate.application.directory / _FRAMES, counted_rows(f"judge {name}", rows)) as frame:
+            keys = [prefix + column for column in KEY_COLUMNS if prefix + column in frame.columns]
+            return judge(name, frame, list(expectations), self._spark, keys=keys, report=self._report, **options)
 
     def _is_at(self, live: ConnectedApplication, candidate: ConnectedApplication, vector: OffsetVector) -> bool:
         """Return whether both versions are still at the vector, with nothing left between their sub-topologies."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from riverrun.errors import ConfigError, RangeError
 from riverrun.hosting.progress import counted_rows
 from riverrun.kafka.ranges import offsets_at_time, read_fields
 from riverrun.quality.expectations import WORKERS, by_topic, checks_of, declared
-from riverrun.quality.frames import write_frame
+from riverrun.quality.frames import passing_frame
 from riverrun.quality.gate import INFO, WARNING, GateReport, Verdict, judge
 from riverrun.records import RAW_KEY, RAW_VALUE, OffsetRange, OffsetVector, TopicPartition
 from riverrun.releases.check_log import CHECKS, SINCE, WHOLE, CheckLog, CheckRecord
@@ -188,15 +187,10 @@ class LiveCheck:
         if_empty: str,
         report: GateReport,
     ) -> Verdict:
-        written = self._directory / "frame"
-        shutil.rmtree(written, ignore_errors=True)
-        try:
-            frame = write_frame(written, counted_rows(f"judge {topic}", rows))
+        with passing_frame(self._directory / "frame", counted_rows(f"judge {topic}", rows)) as frame:
             keys = [f"_{column}" for column in (*KEY_COLUMNS, "task") if f"_{column}" in frame.columns]
             options = {"if_empty": if_empty} if if_empty else {}
             return judge(topic, frame, list(expectations), self._spark, keys=keys, report=report, **options)
-        finally:
-            shutil.rmtree(written, ignore_errors=True)
 
     def _start(self, since: str, ends: Mapping[TopicPartition, int]) -> tuple[OffsetVector | None, int]:
         """Return the point from which records are judged (None for everything), and the time from which runs count."""

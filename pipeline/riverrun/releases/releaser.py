@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import GateFailedError
-from riverrun.hosting.alone import require_nobody
+from riverrun.hosting.alone import is_processed_alone, require_nobody
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import dropped_so_far
@@ -265,6 +265,12 @@ class Releaser:
     def is_followed(self) -> bool:
         """Return whether workers of the candidate run and process new records."""
         return self._switch.barriers.is_running(self._versions.application(candidate_of(self._checks.at(*BEGUN))))
+
+    def is_computed(self, candidate: str) -> bool:
+        """Return whether a bounded run of a version lives, and the version is the candidate."""
+        if self.status().candidate != candidate:
+            return False
+        return is_processed_alone(self._versions.application(candidate))
 
     def wait_ready(
         self, *, max_lag: int = 1000, looks: int = 3, every_s: float = 1.0, timeout_s: float | None = None

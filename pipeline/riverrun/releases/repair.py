@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError
+from riverrun.hosting.alone import group_of, hosts_in, under_way
 from riverrun.hosting.control_topic import ReleaseRegistry, known_release
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
@@ -178,6 +179,7 @@ class Repairer:
             code: The version whose code computes the rows; empty for the live one.
         """
         plan, release = self.plan(scope, code), self._settled()
+        self._require_no_other()
         release = self._registry.write(replace(release, barrier=None, repaired=f"{scope}: begun"))
         version, versions = self._version(plan)
         live, repaired = versions.releasable(release.live), versions.staged(version)
@@ -188,6 +190,7 @@ class Repairer:
             KeptOffsets(self._admin, repaired.id).begin(plan.range.start.offsets)
         wanted = resolve(repaired, COMMITTED, str(plan.range.end))
         run(repaired, wanted, self._spark, build_topology)
+        release = self._unmoved(release)
         # Before the pause, so that little is left to read while nobody publishes.
         self._corrections.read_ahead(repaired)
         switch = Switch(self._config.name, versions, self._registry)
@@ -317,11 +320,27 @@ class Repairer:
     def _gate(self, versions: Versions) -> Gate:
         return Gate(self._config.quality, versions, self._spark)
 
+    def _require_no_other(self) -> None:
+        """Make sure that no run computes for a repair: two would end each other."""
+        for repair in sorted(self._begun()):
+            for host in hosts_in(self._admin.group(group_of(repair)).members):
+                raise under_way(repair, host)
+
+    def _unmoved(self, release: Release) -> Release:
+        """Return the release as it is now, if only other repairs have noted since that they begin."""
+        now = self._settled()
+        # The run of such a repair was refused, as this one was computing.
+        noted = {name: getattr(now, name) for name in ("repaired", "revision", "operation", "changed_by", "changed_ms")}
+        return now if replace(release, **noted) == now else release
+
+    def _begun(self) -> set[str]:
+        """Return the ids of repairs of this application that have topics."""
+        of_repairs = re.compile(re.escape(self._config.application_id(_VERSION)) + "[0-9a-f]+")
+        return {match[0] for topic in self._admin.list_topics() if (match := of_repairs.match(topic))}
+
     def _discard_others(self, versions: Versions, repaired: ConnectedApplication) -> None:
         """Delete what other repairs have left: only a repair with the same work would continue them."""
-        of_repairs = re.compile(re.escape(self._config.application_id(_VERSION)) + "[0-9a-f]+")
-        found = {match[0] for topic in self._admin.list_topics() if (match := of_repairs.match(topic))}
-        for left in found - {repaired.id}:
+        for left in self._begun() - {repaired.id}:
             version = left.removeprefix(f"{self._config.name}-")
             versions.discard(replace(repaired, application=replace(repaired.application, version=version)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import OutputKind
@@ -10,7 +9,7 @@ from riverrun.hosting.progress import counted_rows
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.ranges import read_fields
 from riverrun.quality.expectations import INPUT, by_topic, checks_of, declared
-from riverrun.quality.frames import write_frame
+from riverrun.quality.frames import passing_frame
 from riverrun.quality.gate import INFO, GateReport, Verdict, judge
 from riverrun.records import OffsetRange, TopicPartition, counted
 from riverrun.releases.corrections import published_name
@@ -62,22 +61,19 @@ class RunGate:
         self, ranges: Mapping[TopicPartition, OffsetRange], published: Mapping[str, int], since_ms: int
     ) -> Verdict:
         """Judge a run that began at `since_ms` by the input ranges that it has read, and the records not in `published` yet."""
-        try:
-            found = self._of_inputs(ranges)
-            for topic, expectations in self._wanted.items():
-                sink = self._connected.topology.sink_of(topic)
-                if sink is not None:
-                    is_log = topic in self._logs
-                    found += (
-                        self._of_log(sink, topic, expectations, published)
-                        if is_log
-                        else self._of_table(sink, topic, expectations)
-                    )
-            return found + judge_insides(
-                self._connected, self._checks, self._directory, self._spark, self._report, since_ms
-            )
-        finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        found = self._of_inputs(ranges)
+        for topic, expectations in self._wanted.items():
+            sink = self._connected.topology.sink_of(topic)
+            if sink is not None:
+                is_log = topic in self._logs
+                found += (
+                    self._of_log(sink, topic, expectations, published)
+                    if is_log
+                    else self._of_table(sink, topic, expectations)
+                )
+        return found + judge_insides(
+            self._connected, self._checks, self._directory, self._spark, self._report, since_ms
+        )
 
     def _of_inputs(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Verdict:
         found, topology = Verdict({}), self._connected.resolved().topology
@@ -117,9 +113,8 @@ class RunGate:
     def _judged(
         self, name: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any], prefix: str
     ) -> Verdict:
-        shutil.rmtree(self._directory, ignore_errors=True)
-        frame = write_frame(self._directory, counted_rows(f"judge {name}", rows))
-        keys = [prefix + column for column in KEY_COLUMNS if prefix + column in frame.columns]
         judged = list(expectations)
-        # An empty frame is no failure: not every run changes every output.
-        return judge(name, frame, judged, self._spark, keys=keys, if_empty=INFO, report=self._report)
+        with passing_frame(self._directory, counted_rows(f"judge {name}", rows)) as frame:
+            keys = [prefix + column for column in KEY_COLUMNS if prefix + column in frame.columns]
+            # An empty frame is no failure: not every run changes every output.
+            return judge(name, frame, judged, self._spark, keys=keys, if_empty=INFO, report=self._report)

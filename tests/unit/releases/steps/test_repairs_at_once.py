@@ -1,0 +1,74 @@
+"""Two repairs of one application at once: the second one is refused, and the first one is not disturbed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from riverrun.config import ProjectConfig
+from riverrun.errors import ReleaseError, UnderWayError
+from riverrun.hosting.alone import RUN, SoleHost, group_of
+from riverrun.hosting.control_topic import ReleaseRegistry
+from riverrun.hosting.release import Release, Step
+from riverrun.releases.repair import Repairer
+from tests.unit.releases.control_topic.notes import MemoryNotes
+
+LIVING = SoleHost.new(RUN, "bob@desk")
+
+
+class Brokers:
+    """Brokers with the topics of a repair, and what computes it."""
+
+    def __init__(self, *hosts: SoleHost) -> None:
+        self.hosts = hosts
+
+    def list_topics(self) -> list[str]:
+        return ["clicks", "clicks-repair-0a1b-sums-changelog", "clicks-v1-sums-changelog"]
+
+    def group(self, name: str) -> Any:
+        of_repair = name == group_of("clicks-repair-0a1b")
+        return SimpleNamespace(members=tuple(f"{host.name}@h" for host in self.hosts if of_repair))
+
+
+def repairer(registry: ReleaseRegistry, *hosts: SoleHost) -> Repairer:
+    content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "apps": {"clicks": {"topology": "m:build"}}}
+    project = ProjectConfig.read(Path("/project/streams.toml"), content, {})
+    admin: Any = Brokers(*hosts)
+    return Repairer(project, "clicks", admin, lambda: None, registry=registry)
+
+
+def test_a_repair_that_another_one_computes_is_refused() -> None:
+    registry = ReleaseRegistry(MemoryNotes(), "ann@desk")
+    repairer(registry)._require_no_other()
+    with pytest.raises(UnderWayError, match="clicks-repair-0a1b is being processed by a run of bob@desk"):
+        repairer(registry, LIVING)._require_no_other()
+
+
+@pytest.mark.parametrize(
+    ("changes", "continues"),
+    [
+        ({"repaired": "all: begun"}, True),
+        ({"repaired": "all: begun", "live": "v1", "pause_ms": 5}, False),
+        ({"published": {"x-0": 7}}, False),
+    ],
+)
+def test_a_repair_continues_if_only_the_beginning_of_another_one_was_noted(
+    changes: dict[str, Any], continues: bool
+) -> None:
+    registry = ReleaseRegistry(MemoryNotes(), "ann@desk")
+    begun = registry.write(Release("clicks", "v1", repaired="some: begun"))
+    assert repairer(registry)._unmoved(begun) == begun
+    noted = ReleaseRegistry(registry._notes, "bob@desk").write(replace(begun, **changes))
+    assert repairer(registry)._unmoved(begun) == (noted if continues else begun)
+
+
+def test_a_repair_ends_if_a_release_has_begun() -> None:
+    registry = ReleaseRegistry(MemoryNotes(), "ann@desk")
+    begun = registry.write(Release("clicks", "v1", repaired="some: begun"))
+    registry.write(begun.to(Step.PLANNED, candidate="v2"))
+    with pytest.raises(ReleaseError, match="v2 is being released"):
+        repairer(registry)._unmoved(begun)

@@ -21,7 +21,7 @@ from riverrun.quality.gate import CRITICAL, INFO, WARNING, GateReport, Verdict, 
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition, counted
 from riverrun.releases.differ import Differ, everything
 from riverrun.releases.difference import Side
-from riverrun.releases.emptied import EmptiedParts, emptied_partitions
+from riverrun.releases.emptied import EmptiedParts, emptied_log
 from riverrun.releases.rows import KEY_COLUMNS, difference_rows, log_rows, table_rows, whole_key
 from riverrun.releases.topology import build_topology, outputs
 from riverrun.spark.runs import DONE, RunLog
@@ -308,11 +308,14 @@ class Gate:
         batches = read_fields(candidate.admin, ranges)
         frame = self._frame(candidate, topic, log_rows(batches, sink))
         public = point.of(topic) if is_whole else {}
-        old = {tp.partition: public[tp] - start for tp, start in candidate.admin.beginning_offsets(public).items()}
+        # A log that was emptied since the point begins after it.
+        old = {
+            tp.partition: max(0, public[tp] - start) for tp, start in candidate.admin.beginning_offsets(public).items()
+        }
         new = {tp.partition: wanted.size for tp, wanted in ranges.items()}
         is_missed = bool(expectations.table) or any(old.values())
         verdict = self._judged(topic, frame, expectations.table, "_", if_empty=WARNING if is_missed else INFO)
-        return verdict + emptied_partitions(topic, old, new)
+        return verdict + emptied_log(topic, old, new)
 
     def _frame(self, candidate: ConnectedApplication, topic: str, rows: Iterable[Mapping[str, Any]]) -> Frame:
         directory: Path = candidate.application.directory / _FRAMES / topic

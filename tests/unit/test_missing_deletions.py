@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from riverrun.kafka.tombstones import FOREVER_MS, Whole, why_incomplete
+from riverrun.kafka.tombstones import FOREVER_MS, why_incomplete
+from riverrun.records import Whole
 from tests.compacted_log import TP, Brokers, CompactedLog
 
 DAY_MS = 86_400_000

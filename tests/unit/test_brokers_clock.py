@@ -147,3 +147,13 @@ def test_a_clock_of_brokers_that_was_set_is_compared_with_that_of_the_host(times
     times.brokers -= 3_600
     clock.now_ms()
     assert clock.apart_ms() == 3_600_000
+
+
+def test_a_slow_answer_does_not_make_clocks_differ(times: Times, clock: BrokersClock) -> None:
+    times.answers_after_s = 20
+    clock.now_ms()
+    assert clock.apart_ms() == 0
+    times.go_on(61)
+    times.brokers += 30
+    clock.now_ms()
+    assert clock.apart_ms() == 10_000

@@ -281,6 +281,15 @@ def test_nothing_is_read_again_of_a_topic_that_is_not_compacted(tmp_path: Path) 
     assert world.rows() == {b"a": b"1", b"b": b"1", b"c": b"1"}
 
 
+def test_rows_are_removed_also_if_the_topic_is_compacted_no_more(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.was_away()
+    world.brokers.settings["cleanup.policy"] = "delete"
+    world.kill()
+    world.turn(8)
+    assert world.rows() == {b"b": b"1", b"c": b"1"}
+
+
 def test_no_record_is_passed_over_if_brokers_are_absent_once_some_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 from pyarrow import parquet
 from pyiceberg.catalog import load_catalog
@@ -424,7 +426,7 @@ def earlier_directory(tmp_path: Path) -> FileSink:
     manifest = json.loads(unsealed((tmp_path / MANIFEST).read_bytes()))
     assert manifest.pop("sums")
     (tmp_path / MANIFEST).write_bytes(sealed(json.dumps(manifest).encode()))
-    for path in tmp_path.glob("_sink-checks-*"):
+    for path in tmp_path.glob("_0-*"):
         path.unlink()
     return sink
 
@@ -446,12 +448,89 @@ def test_the_last_lines_of_a_chain_that_are_deleted_are_written_again(tmp_path: 
     for start in range(5):
         written(sink, batch(sink_table().schema, {"n": 1}, start=start))
         assert sink.begin([TP]) == {TP: start + 1}
-    assert len(list(tmp_path.glob("_sink-checks-*"))) == 2
+    assert len(list(tmp_path.glob("_0-*"))) == 2
     max(tmp_path.glob("sink-checks-*")).unlink()
     assert sink.begin([TP]) == {TP: 4}
     sink.write(batch(sink_table().schema, {"n": 2}, start=4))
     sink.commit({TP: 5})
     assert sink.begin([TP]) == {TP: 5}
+
+
+def lines_in(path: Path, *, topic: str = "sink-checks") -> FileSink:
+    """Return the sink of a directory in which an owner has written three files."""
+    sink = FileSink(replace(sink_table(), topic=topic), str(path), "json")
+    for start in range(3):
+        sink.begin([TopicPartition(topic, 0)])
+        sink.write(replace(batch(sink_table().schema, {"n": 1}, start=start), tp=TopicPartition(topic, 0)))
+        sink.commit({TopicPartition(topic, 0): start + 1})
+    return sink
+
+
+def test_lines_without_a_noted_digest_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    sink = lines_in(tmp_path)
+    for note in tmp_path.glob("_0-*"):
+        note.unlink()
+    with pytest.raises(ConfigError, match="no digest of it was noted") as refused:
+        sink.begin([TP])
+    named = re.search(r"create the empty file (\S+) in the directory", refused.value.hint or "")
+    assert named is not None
+    (tmp_path / named[1]).touch()
+    assert sink.begin([TP]) == {TP: 3}
+
+
+def test_lines_that_were_copied_without_digests_are_continued(tmp_path: Path) -> None:
+    lines_in(tmp_path)
+    for path in tmp_path.glob("_*"):
+        path.unlink()
+    assert FileSink(sink_table(), str(tmp_path), "json").begin([TP]) == {TP: 3}
+
+
+@pytest.mark.parametrize("refused", [PermissionError, OSError])
+def test_a_follower_of_lines_needs_no_right_to_delete(
+    refused: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def rm_file(_self: Any, _path: str) -> None:
+        raise refused
+
+    monkeypatch.setattr(LocalFileSystem, "rm_file", rm_file)
+    assert lines_in(tmp_path).begin([TP]) == {TP: 3}
+    sink = FileSink(sink_table(), str(tmp_path), "json")
+    for start in range(3, 6):
+        sink.begin([TP])
+        sink.write(batch(sink_table().schema, {"n": 1}, start=start))
+        sink.commit({TP: start + 1})
+    assert len(list(tmp_path.glob("_0-*"))) == 6
+    assert sum("cannot be removed" in record.message for record in caplog.records) == 2, "once for each sink"
+
+
+def test_an_owner_that_still_commits_while_a_directory_is_listed_damages_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = lines_in(tmp_path)
+    names = sink._names
+    # Files were listed before the earlier owner went on, digests afterwards.
+    lists = iter([[name for name in names() if not name.startswith("_0-")], names()])
+    monkeypatch.setattr(sink, "_names", lambda: next(lists))
+    assert sink.begin([TP]) == {TP: 3}
+
+
+def test_names_of_digests_are_no_longer_than_those_of_files(tmp_path: Path) -> None:
+    topic = "t" * 210
+    assert lines_in(tmp_path, topic=topic).begin([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 3}
+
+
+def test_digests_of_owners_that_were_too_late_do_not_replace_the_true_one(tmp_path: Path) -> None:
+    first, second = (FileSink(sink_table(), str(tmp_path), "json") for _ in range(2))
+    first.begin([TP])
+    for start in range(4):
+        second.begin([TP])
+        for sink, number in ((first, 1), (second, 2)):
+            sink.write(batch(sink_table().schema, {"n": number}, start=start))
+        first.commit({TP: start + 1})
+        with pytest.raises(TaskMigratedError):
+            second.commit({TP: start + 1})
+    assert second.begin([TP]) == {TP: 4}
+    assert len(list(tmp_path.glob(f"_0-{3:020}.*"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -500,11 +579,11 @@ def test_the_offset_is_found_behind_a_line_of_any_length(tmp_path: Path) -> None
 def test_what_a_killed_owner_has_not_completed_is_removed(tmp_path: Path) -> None:
     name, target = "sink-checks-0-00000000000000000000.json", tmp_path / "target"
     target.mkdir()
-    for leftover in (f".{name}.0a1b2c3d.tmp", f"._{name}.{'a' * 64}.0a1b2c3d.tmp"):
+    for leftover in (f".{name}.0a1b2c3d.tmp", f"._0-{0:020}.{'a' * 32}.0a1b2c3d.tmp"):
         (target / leftover).write_bytes(b'{"_off')
     written(FileSink(sink_table(), str(target), "json"), batch(sink_table().schema, {"n": 1}))
     digest = hashlib.sha256((target / name).read_bytes()).hexdigest()
-    assert sorted(path.name for path in target.iterdir()) == [MANIFEST, f"_{name}.{digest}", name]
+    assert sorted(path.name for path in target.iterdir()) == [f"_0-{0:020}.{digest[:32]}", MANIFEST, name]
 
 
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:

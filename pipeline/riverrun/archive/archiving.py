@@ -138,7 +138,7 @@ def archive_topic(
 def _noted(manifest: TopicManifest, wholes: Mapping[int, Whole]) -> TopicManifest:
     """Return the manifest with the time at which each partition was whole, if brokers forget deletions of the topic."""
     known = {number: (each.time_ms, each.kept_ms) for number, each in wholes.items() if each.kept_ms != FOREVER_MS}
-    return replace(manifest, whole={**manifest.whole, **known})
+    return replace(manifest, whole={**{n: each for n, each in manifest.whole.items() if n not in wholes}, **known})
 
 
 def begun(admin: Admin, topic: str, found: TopicManifest | None, url: str) -> TopicManifest:
@@ -186,7 +186,7 @@ def require_deletions(admin: Admin, manifest: TopicManifest, ends: Mapping[Topic
     reason = next(filter(None, reasons), None)
     if reason is not None:
         message = f"The archive of {manifest.topic} lacks deletions, or may: {reason}"
-        hint = (
+        hint = reason.hint(
             "Archive the topic again, after riverrun archive drop, and then more often than brokers keep deletions. --skip-lost"
             " continues, and rows that were deleted meanwhile stay in the archive."
         )

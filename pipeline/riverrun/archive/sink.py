@@ -180,7 +180,10 @@ class ArchiveSink:
                 found = replace(found, topic_id=first.topic_id, timestamp_type=first.timestamp_type)
             partitions = max(found.partitions, self._first[topic].partitions)
             changed = replace(found.with_files(files), partitions=partitions, by=self._by, written_ms=self._now_ms())
-            changed = replace(changed, whole={**found.whole, **wholes})
+            others = {
+                number: each for number, each in found.whole.items() if number not in {tp.partition for tp in own}
+            }
+            changed = replace(changed, whole={**others, **wholes})
             if (written := self._store.commit_unless_taken(changed)) is not None:
                 if wholes:
                     self._noted[topic] = (min(time_ms for time_ms, _ in wholes.values()), self._noted[topic][1])

@@ -15,6 +15,7 @@ from riverrun.hosting.kept_offsets import KeptOffsets, commit_and_keep, is_last
 from riverrun.hosting.ownership import owning
 from riverrun.hosting.topic_ids import committed_ids, found_ids, require_same
 from riverrun.records import OffsetVector
+from riverrun.runtime.layout import is_internal_topic
 from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin, CommittedOffset
     from riverrun.records import TopicPartition
 
+_AGAIN = "A new version (riverrun release) computes everything again."
 _RETENTION = "offsets.retention.minutes"
 
 
@@ -48,14 +50,23 @@ def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) 
 def _forgotten(
     admin: Admin, config: AppConfig, version: str, known: Mapping[TopicPartition, CommittedOffset]
 ) -> ForgottenOffsetsError:
-    # Records of repartition topics are deleted once they are processed, so their logs may begin after the copy.
+    application_id = config.application_id(version)
     first, ends = admin.beginning_offsets(known), admin.end_offsets(known)
-    least = {tp: max(commit.offset, first[tp]) for tp, commit in known.items()}
+    # Records of repartition topics are deleted once they are processed, so their logs may begin after the copy. Those of
+    # other topics are deleted because of their age, processed or not.
+    least = {
+        tp: max(commit.offset, first[tp]) if is_internal_topic(application_id, tp.topic) else commit.offset
+        for tp, commit in known.items()
+    }
     unknown = sorted(tp for tp, offset in least.items() if offset < ends[tp])
     message = (
-        f"Brokers have deleted committed offsets of {config.application_id(version)}, which has run before. The worker that"
-        " took its tasks over ended without releasing them"
+        f"Brokers have deleted committed offsets of {application_id}, which has run before. The worker that took its tasks over"
+        " ended without releasing them"
     )
+    if shorter := sorted(tp for tp, offset in least.items() if offset > ends[tp]):
+        places = ", ".join(f"{tp} ends at {ends[tp]}, before {least[tp]}" for tp in shorter)
+        message += f". {places}: records were lost, or the topic was created again"
+        return ForgottenOffsetsError(message, hint=_AGAIN)
     command = f"riverrun resume {config.name} --version {version} --from"
     if not unknown:
         message += f", but nothing was written since, so it is at {OffsetVector(least)}"
@@ -64,11 +75,13 @@ def _forgotten(
         )
     message += ", so its progress is unknown: at least to"
     message += f" {OffsetVector(least)}, and at most to {OffsetVector({tp: ends[tp] for tp in unknown})}"
+    if lost := {tp: first[tp] for tp in unknown if least[tp] < first[tp]}:
+        message += f". Records before {OffsetVector(lost)} have been deleted, whether it had processed them or not"
     # Not the lowest offsets: records that it has processed would count twice.
     places = ",".join(f"{tp}@{'OFFSET' if tp in unknown else least[tp]}" for tp in sorted(least))
     hint = (
         "Find out from its outputs which records it processed last. To continue with the state as it is, write the offsets of"
-        f" the next records in place of OFFSET: {command} {places}. A new version (riverrun release) computes everything again."
+        f" the next records in place of OFFSET: {command} {places}. {_AGAIN}"
     )
     return ForgottenOffsetsError(message, hint=hint)
 
@@ -105,7 +118,7 @@ def _resumed(
         first, end = kept[tp].offset, ends[tp]
         if not first <= offset <= end:
             message = f"{connected.id} cannot continue at {tp}@{offset}: it was at {first} before, and the topic ends at {end}"
-            raise RangeError(message, hint=f"Choose an offset from {first} to {end}.")
+            raise RangeError(message, hint=f"Choose an offset from {first} to {end}." if first <= end else _AGAIN)
         known = replace(OffsetMetadata.decode(kept[tp].metadata), owner="", barrier=None)
         # These two are about the record at the offset that was copied.
         if offset != first:

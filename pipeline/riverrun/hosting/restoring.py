@@ -102,7 +102,7 @@ def find_missing(
         backend.note_topic_ids(ids)
     ranges = {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()}
     whole = oldest([now, inputs_whole] if sources else [now])
-    return Missing(backend, ranges, whole, begun, lacked_deletions=lacks or "")
+    return Missing(backend, ranges, whole, begun, lacked_deletions=str(lacks or ""))
 
 
 def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_same_topic: bool) -> str | None:

@@ -222,4 +222,5 @@ def _why_unusable(manifest: Manifest, admin: Admin) -> str | None:
             return f"changelog {tp} begins at {first[tp]}: the records in between have been deleted"
     unread = {tp: offset for tp, offset in positions.items() if 0 < offset < last[tp]}
     whole = None if manifest.whole is None else Whole(*manifest.whole)
-    return why_incomplete(admin, whole, now, unread)
+    reason = why_incomplete(admin, whole, now, unread)
+    return None if reason is None else str(reason)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin, CommittedOffset
+    from riverrun.kafka.tombstones import Incomplete
     from riverrun.records import TopicPartition
     from riverrun.runtime.layout import TaskSpec
     from riverrun.runtime.task import Task
@@ -55,9 +56,9 @@ class TableInputs:
     def begun(cls, admin: Admin, spec: TaskSpec, commits: Mapping[TopicPartition, CommittedOffset]) -> TableInputs:
         """Find out which deletions a task may have missed."""
         tps = frozenset(tp for tp in spec.inputs if tp.topic in spec.sub_topology.table_sources)
-        now = whole_now(admin, {tp.topic for tp in tps})
-        if now.kept_ms == FOREVER_MS:
+        if not tps:
             return cls()
+        now = whole_now(admin, {tp.topic for tp in tps})
         first, last = admin.log_starts(tps), admin.end_offsets(tps)
         wholes: list[Whole | None] = []
         warnings: list[str] = []
@@ -78,6 +79,8 @@ class TableInputs:
                 else:
                     log.warning("task %s looks for rows that %s no longer has: %s", spec.id, tp, reason, extra=named)
                     present[tp] = _keys(admin.alone(), tp, OffsetRange(first[tp], last[tp]))
+        if now.kept_ms == FOREVER_MS:
+            return cls(present=present, warnings=tuple(warnings))
         following = Following(oldest([now, *wholes]))
         following.look(now, last, {tp: commits[tp].offset for tp in tps & commits.keys()})
         return cls(now.kept_ms, following, present, tps, tuple(warnings))
@@ -155,11 +158,11 @@ def absences(connected: ConnectedApplication) -> Iterator[str]:
             now, known = whole_now(admin, [tp.topic]), OffsetMetadata.decode(committed[tp].metadata).whole
             if reason := why_incomplete(admin, known, now, {tp: committed[tp].offset}):
                 yield f"the next start of task {task_id} reads all of {tp}: {reason}"
-        if reason := _of_state(connected, spec):
-            yield f"the next start of task {task_id} here restores all of its state: {reason}"
+        if lacks := _of_state(connected, spec):
+            yield f"the next start of task {task_id} here restores all of its state: {lacks}"
 
 
-def _of_state(connected: ConnectedApplication, spec: TaskSpec) -> str | None:
+def _of_state(connected: ConnectedApplication, spec: TaskSpec) -> Incomplete | None:
     directory = connected.application.directory / str(spec.id)
     # RocksDB has a file `CURRENT` in each database.
     if not (directory / "CURRENT").exists():

@@ -63,6 +63,7 @@ class BrokersClock:
         self._monotonic = monotonic
         self._wall = wall
         self._asked: tuple[int, float, float] | None = None
+        self._apart_ms = 0
         self._failed_at: float | None = None
         self._uses_host = not writes
 
@@ -73,6 +74,7 @@ class BrokersClock:
             # Both clocks have to agree: either one may stand still, and the wall clock may be set back.
             if 0 <= self._wall() - wall < _FRESH_SECONDS and self._monotonic() - at < _FRESH_SECONDS:
                 return self.reckoned_ms()
+        before_ms = int(self._wall() * 1000)
         try:
             told_ms = self._ask(REQUEST_SECONDS if self._asked is None else _AGAIN_SECONDS)
         except BrokerError:
@@ -81,6 +83,8 @@ class BrokersClock:
         # The clocks are read after the answer, so what is reckoned from them is too early, never too late.
         self._asked = told_ms, self._monotonic(), self._wall()
         self._failed_at = None
+        # The brokers' time is one between request and answer, which may take seconds.
+        self._apart_ms = max(0, before_ms - told_ms, told_ms - int(self._asked[2] * 1000))
         return told_ms
 
     def noted_ms(self) -> int:
@@ -108,10 +112,7 @@ class BrokersClock:
 
     def apart_ms(self) -> int:
         """Return by how much the brokers' clock and this host's differed at the last answer; 0 if there was none."""
-        if self._asked is None:
-            return 0
-        told_ms, _at, wall = self._asked
-        return abs(told_ms - int(wall * 1000))
+        return self._apart_ms
 
     def _ask(self, within_s: float) -> int:
         if not self._uses_host:

@@ -104,30 +104,58 @@ def require_recent(admin: Admin, whole: Whole | None) -> None:
         raise RangeError(message, hint="Raise delete.retention.ms of the topics.")
 
 
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """Why a copy may lack deletions.
+
+    Args:
+        text: The reason.
+        is_doubt: Whether the only reason is that clocks differ.
+    """
+
+    text: str
+    is_doubt: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+    def hint(self, otherwise: str) -> str:
+        """Return what helps: to set clocks, or what making the copy again takes."""
+        return "Set the clocks of the brokers and of this host, and try again." if self.is_doubt else otherwise
+
+
 def why_incomplete(
     admin: Admin, whole: Whole | None, now: Whole, positions: Mapping[TopicPartition, int]
-) -> str | None:
+) -> Incomplete | None:
     """Return why a copy may lack deletions, also once it has read all that is there; None if it will not.
 
     `positions` are those at which it continues, in the partitions of which it has rows.
     """
-    if not positions or now.kept_ms == FOREVER_MS:
+    kept_ms = now.kept_ms if whole is None else min(whole.kept_ms, now.kept_ms)
+    if not positions or kept_ms == FOREVER_MS:
         return None
+    # `whole_now` does not ask for the time if brokers clean nothing now; they may have done so until yesterday.
+    now_ms = admin.clock.now_ms() if now.kept_ms == FOREVER_MS else now.time_ms
     # A clock that was set back while a copy was away makes it look younger. The host's clock is another witness.
     apart_ms = admin.clock.apart_ms()
-    is_doubtful = apart_ms > max(_SHORTEST_MS, (1 - _SHARE) * now.kept_ms)
-    if is_recent(whole, now) and not is_doubtful:
+    differ = f"the clocks of the brokers and of this host differ by {apart_ms // 1000} s"
+    is_doubtful = apart_ms > max(_SHORTEST_MS, (1 - _SHARE) * kept_ms)
+    seems_recent = is_recent(whole, Whole(now_ms, kept_ms))
+    if seems_recent and not is_doubtful:
         return None
     written = admin.written_offsets(positions)
     # The last offset of a log is never cleaned. It is often the marker of the transaction that wrote the record before.
     behind = sorted(tp for tp, offset in positions.items() if written[tp] - offset > 1)
     if not behind:
         return None
+    named = ", ".join(map(str, behind))
+    if seems_recent:
+        return Incomplete(f"{differ}, so deletions of {named} may be missing", is_doubt=True)
     since = "since an unknown time" if whole is None else f"since {_shown(whole.time_ms)}"
     if is_doubtful:
-        since += f" (the clocks of the brokers and of this host differ by {apart_ms // 1000} s)"
-    return (
-        f"nothing is known of {', '.join(map(str, behind))} {since}, and brokers keep deletions for {now.kept_ms} ms"
+        since += f" ({differ})"
+    return Incomplete(
+        f"nothing is known of {named} {since}, and brokers keep deletions for {kept_ms} ms"
         " (delete.retention.ms): deletions may be missing"
     )
 

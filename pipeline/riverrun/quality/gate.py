@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -254,6 +255,17 @@ def is_accident(share: float, rows: int) -> bool:
     (True, False, False)
     """
     return share**rows >= _ACCIDENT
+
+
+def are_accidents(found: int, expected: float) -> bool:
+    """Return whether it may be an accident that so many of something are found (Chernoff's bound).
+
+    >>> are_accidents(3, 2.5), are_accidents(20, 2.5), are_accidents(0, 0)
+    (True, False, True)
+    """
+    if found <= expected:
+        return True
+    return expected > 0 and found - expected + found * math.log(expected / found) >= math.log(_ACCIDENT)
 
 
 # Attributes that an expectation may have: whether it judges frames without rows, and a method that takes statistics.

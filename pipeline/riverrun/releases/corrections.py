@@ -289,7 +289,8 @@ def _continued(
     unread = {tp: found.offset for tp, found in done.items() if 0 < found.offset < ends[tp]}
     if reason := why_incomplete(admin, whole, now, unread):
         message = f"The copy to {target} was interrupted for too long: {reason}"
-        raise RangeError(message, hint="Abort the release, and start it again: it then copies everything again.")
+        hint = reason.hint("Abort the release, and start it again: it then copies everything again.")
+        raise RangeError(message, hint=hint)
     return since(whole, now)
 
 

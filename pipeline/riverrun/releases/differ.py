@@ -224,7 +224,7 @@ class Differ:
             known = {}
         unread = {tp: offset for tp, offset in known.items() if offset < last.get(tp, 0)}
         if reason := why_incomplete(self._admin, self._backend.whole(), now, unread):
-            self._rebuild(reason)
+            self._rebuild(str(reason))
             known = {}
         if not known:
             self._backend.note_topic_ids(ids)

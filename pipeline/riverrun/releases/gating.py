@@ -20,7 +20,7 @@ from riverrun.quality.gate import CRITICAL, INFO, WARNING, GateReport, Verdict, 
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition, counted
 from riverrun.releases.differ import Differ, everything
 from riverrun.releases.difference import Side
-from riverrun.releases.emptied import EmptiedParts, emptied_partitions
+from riverrun.releases.emptied import EmptiedParts, emptied_log
 from riverrun.releases.rows import KEY_COLUMNS, difference_rows, log_rows, table_rows, whole_key
 from riverrun.releases.topology import build_topology, outputs
 from riverrun.spark.runs import DONE, RunLog
@@ -296,11 +296,14 @@ class Gate:
         ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in ends.items()}
         batches = read_fields(candidate.admin, ranges)
         public = point.of(topic) if is_whole else {}
-        old = {tp.partition: public[tp] - start for tp, start in candidate.admin.beginning_offsets(public).items()}
+        # A log that was emptied since the point begins after it.
+        old = {
+            tp.partition: max(0, public[tp] - start) for tp, start in candidate.admin.beginning_offsets(public).items()
+        }
         new = {tp.partition: wanted.size for tp, wanted in ranges.items()}
         if_empty = WARNING if expectations.table or any(old.values()) else INFO
         verdict = self._judged(candidate, topic, log_rows(batches, sink), expectations.table, "_", if_empty=if_empty)
-        return verdict + emptied_partitions(topic, old, new)
+        return verdict + emptied_log(topic, old, new)
 
     def _judged(
         self,

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.kafka.admin import Admin
+    from riverrun.kafka.tombstones import Incomplete
 
 _RECORDS_PER_TASK = 100_000
 _RECORD = (
@@ -317,10 +318,10 @@ def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatc
     return ExportBatch(number, str(chosen), is_done=False, topic_id=topic_id, target=spec.place, whole=now.encode())
 
 
-def _require_deletions(spec: ExportSpec, reason: str | None) -> None:
+def _require_deletions(spec: ExportSpec, reason: Incomplete | None) -> None:
     if reason is not None:
         message = f"The table {spec.target} of export {spec.id} may hold rows that have been deleted: {reason}"
-        hint = (
+        hint = reason.hint(
             "Export everything under another name (--name) to an empty table, and then more often. A follower can remove such"
             ' rows: `continues` and lost_deletions = "remove" of [exports.NAME].'
         )

@@ -4,15 +4,16 @@ Each commit makes one file for each partition, `TOPIC-PARTITION-START`. START is
 it. So the files of a partition form a chain, and the last record of the last file determines the offset. A file appears at once
 and complete, and only if its name is free. So of two owners of a partition, one is refused.
 
-A Parquet file has its end offset in the footer, with a digest. The digest of a JSON file is the name of an empty one, as lines
-have no place for it; those of the last two files of a chain are kept. In directories of earlier versions, which have none, the
-last offset must be one that can follow those before it.
+A Parquet file has its end offset in the footer, with a digest. The digest of a JSON file is in the name of an empty one,
+`_PARTITION-START.DIGEST`, as lines have no place for it; those of the last two files of a chain are kept. In directories of
+earlier versions, which have none, the last offset must be one that can follow those before it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import re
 from collections import defaultdict
 from contextlib import contextmanager, suppress
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
+
+log = logging.getLogger(__name__)
 
 MANIFEST = "_riverrun.json"
 """A file that says which export the directory belongs to. Readers of directories skip names that begin with an underscore."""
@@ -64,6 +67,7 @@ class FileSink:
         self._pending: dict[TopicPartition, list[SinkBatch]] = defaultdict(list)
         self._next: dict[TopicPartition, int] = {}
         self._sums: dict[TopicPartition, list[str]] = defaultdict(list)
+        self._has_warned = False
         with self._told("open"):
             import fsspec
 
@@ -82,15 +86,15 @@ class FileSink:
             return {}
         with self._told("look into"):
             self._files.makedirs(self._root, exist_ok=True)
-            names = [path.rstrip("/").rpartition("/")[2] for path in self._files.ls(self._root, detail=False)]
+            names = self._names()
             self._check_free(names)
-            has_sums = self._check_manifest()
-            last = self._last_files(names)
-            for tp in partitions if self._form == "json" else ():
-                self._sums[tp] = sorted(name for name in names if name.startswith(f"_{tp.topic}-{tp.partition}-"))
-                if tp in last:
-                    self._check_sum(last[tp], self._sums[tp], has_sums=has_sums)
-            found = {tp: self._end_of(last[tp]) for tp in partitions if tp in last}
+            has_sums = self._check_manifest(is_new=not self._last_files(names))
+            try:
+                found = self._ends(names, partitions, has_sums=has_sums)
+            # A listing is no snapshot: an earlier owner may have added files meanwhile, and removed digests.
+            except ConfigError:
+                names = self._names()
+                found = self._ends(names, partitions, has_sums=has_sums)
             self._remove_leftovers(names, partitions)
         self._next = {tp: found.get(tp, 0) for tp in partitions}
         return found
@@ -111,17 +115,17 @@ class FileSink:
             name = f"{tp.topic}-{tp.partition}-{start:020}.{self._form}"
             # Of the last record, not from `offsets`, which may be higher: the next owner knows only what the file says.
             end = int(batches[-1].records.column(OFFSET)[-1].as_py()) + 1
-            data = self._encoded(name, batches, end)
             with self._told(f"create {name} in"):
+                data = self._encoded(name, batches, end)
                 try:
                     if self._form == "json":
-                        self._note_sum(tp, name, data)
+                        self._note_sum(tp, start, data)
                     self._create(f"{self._root}/{name}", data)
                 except FileExistsError as error:
                     message = f"Another follower of export {self._table.export} has taken over {tp}: {name} exists"
                     raise TaskMigratedError(message) from error
-                self._remove_sums(tp)
             self._next[tp] = end
+            self._remove_old_sums(tp)
         self._pending.clear()
 
     def _encoded(self, name: str, batches: Sequence[SinkBatch], end: int) -> bytes:
@@ -140,6 +144,21 @@ class FileSink:
             row |= {name: msgspec.Raw(row[name].encode()) for name in raw if row[name] is not None}
         return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
+    def _names(self) -> list[str]:
+        self._files.invalidate_cache(self._root)
+        return [path.rstrip("/").rpartition("/")[2] for path in self._files.ls(self._root, detail=False)]
+
+    def _ends(
+        self, names: Sequence[str], partitions: Collection[TopicPartition], *, has_sums: bool
+    ) -> dict[TopicPartition, int]:
+        """Return the end offsets (exclusive) of the chains; make sure that the last files are undamaged."""
+        last = self._last_files(names)
+        for tp in partitions if self._form == "json" else ():
+            self._sums[tp] = sorted(name for name in names if name.startswith(f"_{tp.partition}-"))
+            if tp in last:
+                self._check_sum(tp, last[tp], has_sums=has_sums)
+        return {tp: self._end_of(last[tp]) for tp in partitions if tp in last}
+
     def _check_free(self, names: Sequence[str]) -> None:
         """Refuse the directory of a batch export, whose offsets are in a Kafka topic."""
         batch = next(filter(_BATCH_OF_SPARK.fullmatch, names), None)
@@ -148,12 +167,17 @@ class FileSink:
             hint = 'Choose another directory. continues = "NAME" begins after the last batch of that export.'
             raise ConfigError(message, hint=hint)
 
-    def _check_manifest(self) -> bool:
+    def _check_manifest(self, *, is_new: bool) -> bool:
         """Make sure that the directory belongs to this export, and note it at the first start. Return whether it has sums."""
         table, path = self._table, f"{self._root}/{MANIFEST}"
         own = {"export": table.export, "topic": table.topic, "format": self._form}
         if not self._files.exists(path):
-            content = {**own, "topic_id": table.topic_id, "columns": table.schema.names, _SUMS: self._form == "json"}
+            content = {
+                **own,
+                "topic_id": table.topic_id,
+                "columns": table.schema.names,
+                _SUMS: is_new and self._form == "json",
+            }
             # Another follower may be faster; its manifest is compared below like any other.
             with suppress(FileExistsError):
                 self._create(path, sealed(msgspec.json.encode(content)))
@@ -186,36 +210,59 @@ class FileSink:
                 found[TopicPartition(self._table.topic, int(match[1]))] = name
         return found
 
-    def _note_sum(self, tp: TopicPartition, name: str, data: bytes) -> None:
+    def _note_sum(self, tp: TopicPartition, start: int, data: bytes) -> None:
         """Create the empty file that has the digest of a JSON file in its name, before that file."""
-        noted = f"_{name}.{hashlib.sha256(data).hexdigest()}"
+        noted = _note(tp.partition, start, hashlib.sha256(data))
         # An earlier attempt may have ended before it created the file.
         with suppress(FileExistsError):
             self._create(f"{self._root}/{noted}", b"")
         self._sums[tp] = [*(each for each in self._sums[tp] if each != noted), noted]
 
-    def _check_sum(self, name: str, noted: Sequence[str], *, has_sums: bool) -> None:
+    def _check_sum(self, tp: TopicPartition, name: str, *, has_sums: bool) -> None:
         """Make sure that a JSON file is one that a follower of this directory has written."""
-        wanted = {each.rpartition(".")[2] for each in noted if each.startswith(f"_{name}.")}
+        start = name.removesuffix(f".{self._form}").rpartition("-")[2]
+        wanted = [each for each in self._sums[tp] if each.startswith(f"_{tp.partition}-{start}.")]
         if not wanted and not has_sums:
             return
         path = f"{self._root}/{name}"
         try:
             described(self._files, self._root, path)
             with self._files.open(path, "rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                noted = _note(tp.partition, int(start), hashlib.file_digest(file, "sha256"))
         except UnreadableError as error:
             message = f"{name} in {self._target} does not state its last offset: {error}"
             raise ConfigError(message, hint=_DAMAGED) from error
-        if found not in wanted:
+        if not wanted:
+            message = f"{name} in {self._target} does not state its last offset: no digest of it was noted"
+            hint = (
+                f"If it is as a follower has written it, create the empty file {noted} in the directory. Otherwise restore"
+                " it, or export to another directory."
+            )
+            raise ConfigError(message, hint=hint)
+        if noted not in wanted:
             message = f"{name} in {self._target} does not state its last offset: it has another digest than was noted"
             raise ConfigError(message, hint=_DAMAGED)
+        # The others are of owners that did not create the file.
+        self._remove_sums(tp, [each for each in wanted if each != noted])
 
-    def _remove_sums(self, tp: TopicPartition) -> None:
+    def _remove_old_sums(self, tp: TopicPartition) -> None:
         """Remove the digests of all files but the last two: the last one may be deleted, and is written again."""
-        while len(self._sums[tp]) > _KEPT_SUMS:
-            with suppress(FileNotFoundError):
-                self._files.rm_file(f"{self._root}/{self._sums[tp].pop(0)}")
+        starts = sorted({each.partition(".")[0] for each in self._sums[tp]})
+        kept = tuple(f"{start}." for start in starts[-_KEPT_SUMS:])
+        self._remove_sums(tp, [each for each in self._sums[tp] if not each.startswith(kept)])
+
+    def _remove_sums(self, tp: TopicPartition, notes: Sequence[str]) -> None:
+        for noted in notes:
+            try:
+                self._files.rm_file(f"{self._root}/{noted}")
+            except FileNotFoundError:
+                pass
+            # Followers do without the right to delete: digests that are left mislead nobody.
+            except Exception as error:  # noqa: BLE001 - every kind of store has different errors
+                if not self._has_warned:
+                    log.warning("old digests in %s cannot be removed: %s", self._target, error)
+                self._has_warned = True
+            self._sums[tp].remove(noted)
 
     def _end_of(self, name: str) -> int:
         """Return the end offset (exclusive) of a file."""
@@ -276,7 +323,7 @@ class FileSink:
     def _remove_leftovers(self, names: Sequence[str], partitions: Collection[TopicPartition]) -> None:
         """Remove what dead owners of these partitions have not completed."""
         # An owner that still runs cannot complete its file then: its commit is refused, as if the name were taken.
-        begins = tuple(f"{dot}{tp.topic}-{tp.partition}-" for tp in partitions for dot in (".", "._"))
+        begins = tuple(f".{kind}{tp.partition}-" for tp in partitions for kind in (f"{tp.topic}-", "_"))
         for name in names:
             if name.startswith(begins) and name.endswith(LEFTOVER):
                 with suppress(FileNotFoundError):
@@ -295,6 +342,11 @@ class FileSink:
         except Exception as error:
             message = f"Cannot {doing} {self._target}: {error}"
             raise EngineError(message, hint="Check that the store answers and has space.") from error
+
+
+def _note(partition: int, start: int, found: Any) -> str:
+    # Not with the name of the topic, which may have 249 letters: names of files have 255 bytes at most.
+    return f"_{partition}-{start:020}.{found.hexdigest()[:32]}"
 
 
 def _digest(name: str, end: int) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from riverrun.kafka.admin import Admin
     from riverrun.kafka.consumer import Polled
+    from riverrun.kafka.tombstones import Incomplete
     from riverrun.processor.sinks import RemovesRows
     from riverrun.records import RawFields, TopicPartition
 
@@ -156,8 +157,6 @@ class MissedDeletions:
         """Return the partitions that have to be read again, with their present ranges; `starts` are the target's offsets."""
         admin, now = self._admin, whole_now(self._admin, [self._topic])
         self._kept_ms = now.kept_ms
-        if now.kept_ms == FOREVER_MS:
-            return {}
         first, last = admin.log_starts(starts), admin.end_offsets(starts)
         wholes: list[Whole | None] = []
         again: dict[TopicPartition, OffsetRange] = {}
@@ -172,7 +171,8 @@ class MissedDeletions:
         self._following = Following(oldest(wholes))
         return again
 
-    def _has_to_read_again(self, tp: TopicPartition, reason: str, first: int) -> bool:
+    def _has_to_read_again(self, tp: TopicPartition, lacks: Incomplete, first: int) -> bool:
+        reason = str(lacks)
         is_aged = self._lost_deletions == REMOVE and first > 0
         if is_aged:
             reason += (
@@ -180,7 +180,7 @@ class MissedDeletions:
             )
         if self._lost_deletions == REFUSE or is_aged:
             message = f"{self._target} may hold rows that have been deleted: {reason}"
-            raise RangeError(message, hint=self._hint)
+            raise RangeError(message, hint=lacks.hint(self._hint))
         log.warning("%s may hold rows that have been deleted: %s", self._target, reason)
         return self._lost_deletions == REMOVE
 

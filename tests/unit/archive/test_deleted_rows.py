@@ -105,6 +105,30 @@ def test_an_archiver_that_comes_back_in_time_continues(archive: Archive, way: st
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_an_archive_of_a_topic_that_is_compacted_no_more_is_continued(archive: Archive, way: str) -> None:
+    WAYS[way](archive)
+    archive.brokers.settings["cleanup.policy"] = "delete"
+    for _ in range(4):
+        archive.log.now_ms += RETENTION_MS // 2
+        archive.log.write(b"c", b"1")
+        archive.log.write(b"c", b"2")
+        WAYS[way](archive)
+        archive.check_seam()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_archive_is_not_dropped_because_clocks_differ(archive: Archive, way: str) -> None:
+    WAYS[way](archive)
+    archive.delete(1)
+    archive.log.jumped_ms = RETENTION_MS
+    with pytest.raises(ArchiveError, match="the clocks of the brokers and of this host differ") as refused:
+        WAYS[way](archive)
+    assert refused.value.hint == "Set the clocks of the brokers and of this host, and try again."
+    archive.log.jumped_ms = 0
+    WAYS[way](archive)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_an_archive_of_a_quiet_topic_may_be_as_old_as_it_likes(archive: Archive, way: str) -> None:
     WAYS[way](archive)
     archive.log.now_ms += 1_000 * RETENTION_MS

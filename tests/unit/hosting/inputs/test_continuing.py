@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,9 @@ from riverrun.hosting.continuing import expiry_warning
 from riverrun.kafka.admin import CommittedOffset
 from riverrun.records import TopicPartition
 from riverrun.runtime.times import OffsetMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TP = TopicPartition("app-v1-words-repartition", 0)
 KEPT = OffsetMetadata(100, taken=3, next_time=120, times={"store": 90}, owner="gone")
@@ -82,33 +85,78 @@ def test_offsets_that_only_brokers_know_are_warned_of_while_nothing_keeps_them(
     assert expected is None or re.search(expected, warning or "")
 
 
+INPUT = TopicPartition("words", 0)
+
+
+@pytest.fixture
+def refused(admin: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ForgottenOffsetsError]:
+    """Return the refusal of an application that was killed at offset 5 of a log with these ends."""
+
+    def found(first: int, end: int, tp: TopicPartition = TP) -> ForgottenOffsetsError:
+        kept = {tp: CommittedOffset(5, OffsetMetadata(100, owner="gone").encode())}
+        monkeypatch.setattr(continuing, "KeptOffsets", lambda _admin, _id: SimpleNamespace(read=lambda: kept))
+        admin.beginning_offsets = lambda tps: dict.fromkeys(tps, first)
+        admin.end_offsets = lambda tps: dict.fromkeys(tps, end)
+        config: Any = SimpleNamespace(application_id=lambda version: f"app-{version}", name="app")
+        connected: Any = SimpleNamespace(
+            admin=admin,
+            id="app-v1",
+            version="v1",
+            inputs={tp},
+            noted=lambda _tps: {},
+            application=SimpleNamespace(config=config, id="app-v1"),
+        )
+        with pytest.raises(ForgottenOffsetsError) as error:
+            continuing.require_new(connected, [tp])
+        return error.value
+
+    return found
+
+
 @pytest.mark.parametrize(
-    ("end", "message", "command"),
+    ("tp", "first", "end", "message", "command"),
     [
-        (5, "it is at app-v1-words-repartition-0@5", "--from app-v1-words-repartition-0@5"),
-        (6, "at most to app-v1-words-repartition-0@6", "--from app-v1-words-repartition-0@OFFSET"),
+        (
+            TP,
+            0,
+            5,
+            "nothing was written since, so it is at app-v1-words-repartition-0@5",
+            "app-v1-words-repartition-0@5",
+        ),
+        (TP, 0, 6, "at most to app-v1-words-repartition-0@6", "app-v1-words-repartition-0@OFFSET"),
+        # Records of repartition topics are deleted only once they are processed.
+        (
+            TP,
+            9,
+            9,
+            "nothing was written since, so it is at app-v1-words-repartition-0@9",
+            "app-v1-words-repartition-0@9",
+        ),
+        (INPUT, 0, 5, "nothing was written since, so it is at words-0@5", "words-0@5"),
+        (
+            INPUT,
+            9,
+            9,
+            "at least to words-0@5, and at most to words-0@9. Records before words-0@9 have been",
+            "words-0@OFFSET",
+        ),
     ],
 )
-def test_a_command_that_would_count_records_twice_is_never_named(
-    admin: Any, monkeypatch: pytest.MonkeyPatch, end: int, message: str, command: str
+def test_a_command_that_would_count_or_skip_records_is_never_named(
+    refused: Callable[..., ForgottenOffsetsError], tp: TopicPartition, first: int, end: int, message: str, command: str
 ) -> None:
     """Only an offset that is sure to be the next one is in the command."""
-    kept = {TP: CommittedOffset(5, OffsetMetadata(100, owner="gone").encode())}
-    monkeypatch.setattr(continuing, "KeptOffsets", lambda _admin, _id: SimpleNamespace(read=lambda: kept))
-    admin.beginning_offsets = lambda tps: dict.fromkeys(tps, 0)
-    admin.end_offsets = lambda tps: dict.fromkeys(tps, end)
-    config: Any = SimpleNamespace(application_id=lambda version: f"app-{version}", name="app")
-    connected: Any = SimpleNamespace(
-        admin=admin,
-        id="app-v1",
-        version="v1",
-        inputs={TP},
-        noted=lambda _tps: {},
-        application=SimpleNamespace(config=config, id="app-v1"),
-    )
-    with pytest.raises(ForgottenOffsetsError) as refused:
-        continuing.require_new(connected, [TP])
-    assert message in refused.value.message
-    found = re.search(r"riverrun resume app --version v1 (--from \S+?)\.?(?: |$)", refused.value.hint or "")
+    error = refused(first, end, tp)
+    assert message in error.message
+    found = re.search(r"riverrun resume app --version v1 --from (\S+?)\.?(?: |$)", error.hint or "")
     assert found is not None
     assert found[1] == command
+
+
+@pytest.mark.parametrize("tp", [TP, INPUT])
+def test_a_topic_that_ends_before_the_application_was_is_not_resumed(
+    refused: Callable[..., ForgottenOffsetsError], tp: TopicPartition
+) -> None:
+    error = refused(0, 4, tp)
+    assert f"{tp} ends at 4, before 5: records were lost, or the topic was created again" in error.message
+    assert "riverrun resume" not in (error.hint or "")

@@ -202,6 +202,19 @@ def test_an_aggregation_is_told_of_rows_that_were_deleted_while_nothing_ran(log:
     assert len(owner.repartitioned) == 1, "the deletion of a"
 
 
+def test_deletions_are_looked_for_also_if_the_topic_is_compacted_no_more(log: CompactedLog) -> None:
+    owner = Owner(log, _spec(STORES["plain"]))
+    _deleted_while_away(owner)
+    owner.brokers.settings["cleanup.policy"] = "delete"
+    owner.come_back()
+    owner.commit()
+    assert owner.out == {b"b": b"1"}
+    sent = owner.log.end
+    owner.finish()
+    owner.come_back()
+    assert (owner.out, owner.sent, owner.log.end) == ({b"b": b"1", b"c": b"1"}, [], sent), "not twice"
+
+
 def test_a_process_that_was_stopped_for_too_long_takes_its_task_over_again(log: CompactedLog) -> None:
     owner = Owner(log, _spec(STORES["plain"]))
     _deleted_while_away(owner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ import riverrun.releases.emptied as emptied_module
 from riverrun import LONG, STRING, Window, Windowed, session_windowed, windowed
 from riverrun.quality.gate import Verdict
 from riverrun.releases.difference import Pair, TableRow
-from riverrun.releases.emptied import EmptiedParts, emptied_partitions
+from riverrun.releases.emptied import EmptiedParts, emptied_log, emptied_partitions
 from riverrun.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
@@ -63,6 +64,39 @@ def test_rows_that_are_missing_everywhere_are_no_lost_windows() -> None:
         INTERVALS: "failed: 20 rows lost in 1 interval: none in the window from 1970-01-01T00:04:00.000+00:00, "
         "the live version 20"
     }
+
+
+@pytest.mark.parametrize("left", [{0: 1}, dict.fromkeys(range(10), 2), dict.fromkeys(range(30), 4)])
+def test_many_lost_parts_are_no_accident_because_the_others_lost_much(left: dict[int, int]) -> None:
+    found = emptied_partitions("out", dict.fromkeys(range(100), 10), left)
+    lost = 100 - len(left)
+    assert found.outcomes[PARTITIONS].startswith(
+        f"failed: {lost * 10} rows lost in {lost} partitions: none in partition"
+    )
+
+
+@pytest.mark.parametrize(("size", "kept"), [(2, 0.5), (3, 0.3), (10, 0.2)])
+@pytest.mark.parametrize("seed", range(5))
+def test_parts_of_few_rows_that_others_explain_are_not_named(size: int, kept: float, seed: int) -> None:
+    random = Random(seed)
+    left = {part: sum(random.random() < kept for _ in range(size)) for part in range(500)}
+    assert emptied_partitions("out", dict.fromkeys(range(500), size), left) == Verdict({})
+
+
+def test_rows_that_have_other_times_in_the_candidate_are_not_lost() -> None:
+    def on(day: int, *, new: bool = True) -> Pair:
+        return Pair(0, b"%d" % day, TableRow(b"1", day * DAY), TableRow(b"1", 9 * DAY) if new else None)
+
+    assert verdict([on(0), on(1), on(2)], STRING, STRING) == Verdict({})
+    found = verdict([on(0), on(1, new=False), on(2)], STRING, STRING)
+    assert "1 row lost in 1 interval: none in 1970-01-02" in found.outcomes[INTERVALS]
+
+
+def test_offsets_of_a_log_are_not_called_rows() -> None:
+    found = emptied_log("out", {0: 5, 1: 1, 2: 9}, {0: 1, 2: 1})
+    told = "failed: 1 offset lost in 1 partition: none in partition 1, the live version 1"
+    assert found.outcomes == {"out: each partition has records": told}
+    assert emptied_log("out", {0: -5, 1: 0}, {0: 0, 1: 3}) == Verdict({})
 
 
 def test_one_partition_of_several_that_lost_its_rows_is_a_warning() -> None:

@@ -127,7 +127,7 @@ def test_a_window_without_rows_of_the_candidate_is_a_warning(tmp_path: Path, mon
 
 @pytest.mark.parametrize(
     ("written", "warnings"),
-    [((4, 4), ()), ((4, 0), ("out: each partition has rows",)), ((0, 0), ("out: it has rows",))],
+    [((4, 4), ()), ((4, 0), ("out: each partition has records",)), ((0, 0), ("out: it has rows",))],
 )
 def test_logs_without_records_that_the_live_version_has_are_warnings(
     written: tuple[int, int], warnings: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

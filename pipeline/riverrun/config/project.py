@@ -281,6 +281,8 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
     check_type(path, "kafka", table, dict)
     allowed = table.get(ALLOWED_PROPERTIES, [])
     check_type(path, f"[kafka] {ALLOWED_PROPERTIES}", allowed, list)
+    for each in allowed:
+        check_type(path, f"[kafka] {ALLOWED_PROPERTIES}: an item", each, str)
     table = {key: value for key, value in table.items() if key != ALLOWED_PROPERTIES}
     for key, value in table.items():
         if isinstance(value, dict):
@@ -422,7 +424,7 @@ def _outputs(path: Path, where: str, table: Any) -> dict[str, OutputKind]:
         if isinstance(kind, dict):
             message = f"{path}: {where}.{topic} is a table, not the kind of a topic"
             raise ConfigError(message, hint=f'Names with dots are quoted: "{as_written(topic, kind)}".')
-        if kind not in kinds:
+        if not isinstance(kind, str) or kind not in kinds:
             message = f"{path}: {where}.{topic} is {kind!r}"
             raise ConfigError(message, hint=choices(str(kind), kinds))
     return {topic: kinds[kind] for topic, kind in table.items()}

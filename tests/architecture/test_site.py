@@ -97,7 +97,13 @@ def exists(named: str) -> bool:
     ids=lambda page: page.stem,
 )
 def test_modules_that_a_page_about_the_code_names_exist(page: Path) -> None:
-    settings = {"state.dir", "topology.optimization", "spark.python.daemon.module", "state.cleanup.delay.ms"}
+    settings = {
+        "archive.url",
+        "state.dir",
+        "topology.optimization",
+        "spark.python.daemon.module",
+        "state.cleanup.delay.ms",
+    }
     assert [each for each in modules_named_in(page) if not exists(each) and each not in settings] == []
 
 

@@ -258,7 +258,7 @@ class Riverrun:
             if name.startswith("_"):
                 raise AttributeError(message, name=name, obj=self)
             try:
-                refuse_taken("methods", dir(type(self)))
+                refuse_taken("methods", dir(Riverrun))
                 function = loaded_part("methods", name)
             # Or hasattr() would raise it.
             except ConfigError as error:

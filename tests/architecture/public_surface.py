@@ -11,10 +11,6 @@ import sys
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from riverrun import Riverrun
-from riverrun.config import load_attribute
-from riverrun.config.addons import BUILT_IN, parts
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -56,12 +52,11 @@ def _lines(name: str, value: Any) -> Iterator[str]:
         yield f"{name}{_parameters(value)}"
         return
     yield name if _is_made_here(value) else f"{name}{_parameters(value)}"
-    of_add_ons = parts("methods", BUILT_IN) if value is Riverrun else {}
-    for member in sorted({*dir(value), *of_add_ons}):
-        if member.startswith("_") or not (member in of_add_ons or _is_own(value, member)):
+    for member in dir(value):
+        if member.startswith("_") or not _is_own(value, member):
             continue
-        found = load_attribute(of_add_ons[member]) if member in of_add_ons else inspect.getattr_static(value, member)
-        inner = found.__func__ if isinstance(found, classmethod | staticmethod) else found
+        found = inspect.getattr_static(value, member)
+        inner = found.__func__ if isinstance(found, classmethod | staticmethod) else getattr(value, member)
         yield f"{name}.{member}{_parameters(inner) if inspect.isfunction(inner) else ''}"
 
 

@@ -64,7 +64,10 @@ def test_the_template_of_pull_requests_names_targets_and_files_that_exist() -> N
 
 def test_both_distributions_and_the_list_of_changes_have_one_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert tomllib.loads((ROOT / "plugins/pyproject.toml").read_text())["project"]["version"] == version
+    plugin = tomllib.loads((ROOT / "plugins/pyproject.toml").read_text())["project"]
+    assert plugin["version"] == version
+    # It calls what the command calls, which may change with any version.
+    assert f"riverrun[airflow]=={version}" in plugin["dependencies"]
     listed = re.findall(r"^## (\d+\.\d+\.\d+) - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert listed[0] == version
 

@@ -45,6 +45,12 @@ def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
     assert [(name, each) for name, text in pages(site).items() for each in FETCHED.findall(text)] == []
 
 
+def test_settings_are_shown_with_their_types_alone(site: Path) -> None:
+    text = re.sub(r"<[^>]+>", "", pages(site)["reference/riverrun.config/index.html"])
+    assert "commit_interval_ms: int" in text
+    assert "Annotated[" not in text
+
+
 def test_no_page_shows_markdown_that_was_not_understood(site: Path) -> None:
     raw = re.compile(r"^\|\s*-{3,}|<p>```|\]\([^)\s]+\.md", re.MULTILINE)
     shown = {name: re.sub(r"<(pre|code)\b.*?</\1>", "", text, flags=re.DOTALL) for name, text in pages(site).items()}
@@ -97,7 +103,13 @@ def exists(named: str) -> bool:
     ids=lambda page: page.stem,
 )
 def test_modules_that_a_page_about_the_code_names_exist(page: Path) -> None:
-    settings = {"state.dir", "topology.optimization", "spark.python.daemon.module", "state.cleanup.delay.ms"}
+    settings = {
+        "archive.url",
+        "state.dir",
+        "topology.optimization",
+        "spark.python.daemon.module",
+        "state.cleanup.delay.ms",
+    }
     assert [each for each in modules_named_in(page) if not exists(each) and each not in settings] == []
 
 

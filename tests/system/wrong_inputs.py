@@ -139,7 +139,7 @@ SETTINGS = [
     *set_to("num.standby.replicas", "-1", "100000"),
     *set_to("replication.factor", "0", "-5", "70000"),
     *set_to("statestore.cache.max.bytes", "-1", '"1G"'),
-    *set_to("processing.guarantee", '"exactly_once_v3"', "5", '""'),
+    *set_to("processing.guarantee", '"exactly_once_v3"', "5", '""', '["exactly_once_v2"]'),
     *set_to("num.stream.thread", "2", names="Did you mean 'num.stream.threads'"),
     *set_to("state.dir", '""', "5", '"a\\u0000b"', '"$HOME/x"', '"~no_such_user/x"'),
     *set_to("server.token", '"${X:-y}"', '"${NOPE}"', '"${file:/nope}"', '"${file:/etc}"', '"${file:tok}"', "12345"),

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import copy
+import pydoc
 import re
 import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
 
 from riverrun import Riverrun
-from riverrun.cli.dev import files_in
+from riverrun.archive.manifest import ArchiveStore
+from riverrun.cli.archive import url_of
+from riverrun.cli.dev import files_in, watched_suffixes
 from riverrun.cli.main import app
 from riverrun.config import ProjectConfig
-from riverrun.config.addons import loader_of, others
-from riverrun.errors import ConfigError, TopologyError
+from riverrun.config.addons import loaded_others, loader_of
+from riverrun.errors import ArchiveError, ConfigError, TopologyError
 from riverrun.hosting.earlier_records import with_archive
 from riverrun.kafka.admin import Admin
 from riverrun.releases.release_plan import statement_digests_of
@@ -53,10 +57,10 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         for file, text in files.items():
             (site / file).write_text(text)
         monkeypatch.syspath_prepend(site)
-        others.cache_clear()
+        loaded_others.cache_clear()
 
     yield installed
-    others.cache_clear()
+    loaded_others.cache_clear()
     for module in set(sys.modules) - modules:
         if module.startswith("acme"):
             del sys.modules[module]
@@ -71,6 +75,11 @@ def routes(install: Callable[..., None], tmp_path: Path) -> ProjectConfig:
     return ProjectConfig.load(tmp_path / "streams.toml", {})
 
 
+def broken(install: Callable[..., None]) -> None:
+    """Install an add-on that cannot be loaded."""
+    install("acme-broken", {"broken": "acme_broken:ADD_ON"}, {"acme_broken.py": "raise ValueError"})
+
+
 def run(*arguments: str) -> Seen:
     done = CliRunner().invoke(app, arguments)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -83,7 +92,7 @@ def test_the_pages_add_on_loads_a_topology(routes: ProjectConfig, tmp_path: Path
     assert routes.app("copies").topology == str(tmp_path / "copies.routes")
     application = load_application(routes, "copies")
     assert "orders-copy" in application.topology.describe()
-    assert tmp_path / "copies.routes" in files_in(tmp_path)
+    assert tmp_path / "copies.routes" in files_in(tmp_path, watched_suffixes())
     assert list(statement_digests_of(application)) == COPIES.splitlines()
 
 
@@ -131,8 +140,111 @@ def test_a_project_has_no_method_that_no_add_on_has(routes: ProjectConfig) -> No
     assert copy.copy(project).apps == ("copies",)
 
 
+class Shop(Riverrun):
+    """A project of a user's own class."""
+
+    def run_export(self, spec: Any, **options: Any) -> Any:
+        return spec, options, super().run_export
+
+    def unread(self, *names: str) -> list[str]:
+        found: list[str] = super().__getattr__("unread")(*names)  # type: ignore[misc]
+        return found
+
+
+def test_methods_of_riverruns_add_ons_are_methods_of_the_class(routes: ProjectConfig) -> None:
+    project = Shop(routes)
+    spec, options, inherited = project.run_export("spec", packages=())
+    assert (spec, options, inherited.__self__) == ("spec", {"packages": ()}, project)
+    assert project.unread("copies", "all") == ["returns"]  # a method of one's own may have the name of an add-on's
+    assert Riverrun.run_import.__name__ == "run_import"
+    with mock.patch.object(Riverrun, "export") as export:
+        Riverrun(routes).export("totals")
+    export.assert_called_once_with("totals")
+    shown = pydoc.plain(pydoc.render_doc(Riverrun))
+    for name in "archive", "declared_import", "export", "run_export", "run_import":
+        assert name in dir(Riverrun)
+        assert f" {name}(" in shown
+    with pytest.raises(ConfigError, match="has no export 'total'"):
+        Riverrun(routes).export("total")
+
+
+def test_dir_lists_methods_of_add_ons(routes: ProjectConfig) -> None:
+    assert {"unread", "app", "export"} <= set(dir(Riverrun(routes)))
+
+
+def test_a_broken_add_on_makes_no_attribute_another_error(install: Callable[..., None], tmp_path: Path) -> None:
+    broken(install)
+    project: Any = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    assert not hasattr(project, "unread")
+    assert "app" in dir(project)
+    with pytest.raises(AttributeError, match=r"no attribute 'unread'.*'broken' of acme-broken 1.0 cannot be loaded"):
+        _ = project.unread
+    with mock.patch("importlib.metadata.entry_points", side_effect=AssertionError):
+        assert not hasattr(project, "unread")  # the failure is kept
+
+
+@pytest.mark.parametrize("work", ["raise ValueError", ""])
+def test_a_section_whose_package_is_broken_stops_only_what_asks_for_it(
+    routes: ProjectConfig, tmp_path: Path, work: str
+) -> None:
+    (tmp_path / "site" / "acme_routes_work.py").write_text(work)
+    del sys.modules["acme_routes_work"]
+    project = ProjectConfig.load(routes.path, {})
+    assert list(project.apps) == ["copies"]
+    with pytest.raises(ConfigError, match=r"Add-on 'routes' of acme-routes 1.0 cannot be loaded: Module"):
+        project.declared("routes", "all")
+
+
+def test_a_broken_method_or_archive_names_its_add_on(install: Callable[..., None], tmp_path: Path) -> None:
+    text = "from riverrun.config import AddOn\nADD_ON = AddOn(archives={'acme': 'acme_z:z'}, methods={'z': 'acme_z:z'})"
+    install("acme-x", {"x": "acme_x:ADD_ON"}, {"acme_x.py": text})
+    project: Any = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    with pytest.raises(AttributeError, match=r"no attribute 'z'.*Add-on 'x' of acme-x 1.0 cannot be loaded"):
+        _ = project.z
+    with pytest.raises(ConfigError, match=r"Add-on 'x' of acme-x 1.0 cannot be loaded"):
+        with_archive(Admin({"bootstrap.servers": "127.0.0.1:1"}), "acme+s3://broken")
+
+
+def test_a_section_may_declare_none(install: Callable[..., None]) -> None:
+    text = "from riverrun.config import AddOn\nADD_ON = AddOn(sections={'acme': 'acme_x:read'})\ndef read(*_): pass"
+    install("acme-x", {"x": "acme_x:ADD_ON"}, {"acme_x.py": text})
+    content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "acme": {"a": {}}}
+    assert ProjectConfig.read(Path("streams.toml"), content, {}).declared("acme", "a") is None
+
+
+def test_what_sections_of_add_ons_declare_is_not_printed(routes: ProjectConfig) -> None:
+    assert "returns" in routes.declared("routes", "all")
+    assert "returns" not in repr(routes)
+
+
+def test_dev_watches_own_files_where_an_add_on_is_broken(
+    install: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken(install)
+    suffixes = watched_suffixes()
+    assert ".sql" in suffixes
+    assert "Add-on 'broken' of acme-broken 1.0 cannot be loaded" in capsys.readouterr().err
+    (tmp_path / "a.sql").touch()
+    assert tmp_path / "a.sql" in files_in(tmp_path, suffixes)
+
+
+def test_an_add_ons_archive_is_none_that_commands_write(install: Callable[..., None], tmp_path: Path) -> None:
+    text = "from riverrun.config import AddOn\nADD_ON = AddOn(archives={'acme': 'acme_tiers:Tiers'})"
+    install("acme-x", {"x": "acme_x:ADD_ON"}, {"acme_x.py": text})
+    own = {"topology": "m:f", "config": {"archive.url": "/data/kept"}}
+    others_ = {"topology": "m:f", "config": {"archive.url": "acme+s3://bucket"}}
+    content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "apps": {"a": own, "b": others_}}
+    config = ProjectConfig.read(tmp_path / "streams.toml", content, {})
+    assert url_of(Riverrun(config), None) == "/data/kept"
+    with pytest.raises(ArchiveError, match=r"no archive at acme\+s3://bucket") as error:
+        ArchiveStore("acme+s3://bucket")
+    assert error.value.hint == (
+        "Is it of an add-on? Install its package on each machine that reads it; riverrun archive does not write there."
+    )
+
+
 def test_a_command_of_riverrun_looks_for_no_add_on(install: Callable[..., None]) -> None:
-    install("acme-broken", {"broken": "acme_broken:ADD_ON"}, {"acme_broken.py": "raise ValueError"})
+    broken(install)
     assert run("worker", "--help").code == 0
     assert loader_of("orders.sql") is not None
     assert loader_of("shop.orders:build") is None
@@ -147,6 +259,9 @@ def test_a_command_of_riverrun_looks_for_no_add_on(install: Callable[..., None])
         ("ADD_ON = 3", "Add-on 'x' of acme-x 1.0 cannot be loaded: acme_x:ADD_ON is of type int"),
         ("ADD_ON = AddOn(commands={'z': 'acme_z:z'})", "Add-on 'x' of acme-x 1.0 cannot be loaded: .*acme_z"),
         ("ADD_ON = AddOn(commands={'worker': 'json:loads'})", "Add-on 'x' of acme-x 1.0 has a command 'worker', as"),
+        ("ADD_ON = AddOn(sections={'kafka': 'json:loads'})", "Add-on 'x' of acme-x 1.0 has a section 'kafka', as"),
+        ("ADD_ON = AddOn(methods={'app': 'json:loads'})", "Add-on 'x' of acme-x 1.0 has a method 'app', as"),
+        ("ADD_ON = AddOn(methods={'_x': 'json:loads'})", "Add-on 'x' of acme-x 1.0 has a method '_x'"),
         ("ADD_ON = AddOn(commands={'sql': 'json:loads'})", "Add-ons 'sql' and 'x' of acme-x 1.0 .*command, 'sql'"),
         (
             "ADD_ON = AddOn(archives={'': 'json:loads'})",
@@ -175,7 +290,7 @@ def test_an_add_on_has_records_in_front_of_topics(install: Callable[..., None]) 
 
 
 def test_help_lists_own_commands_where_an_add_on_is_broken(install: Callable[..., None]) -> None:
-    install("acme-broken", {"broken": "acme_broken:ADD_ON"}, {"acme_broken.py": "raise ValueError"})
+    broken(install)
     done = run("--help")
     assert done.code == 0
     assert "clean-up" in done.output

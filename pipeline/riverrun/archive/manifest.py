@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from riverrun.archive.exclusive import LEFTOVER, creator, flush
+from riverrun.config.addons import prefix_of
 from riverrun.decoders import Line, Name, Natural, Small, Time, Word, foreign_decoder
 from riverrun.errors import ArchiveError, ConfigError
 from riverrun.extras import require_extra
@@ -36,6 +37,10 @@ BRING_BACK = "Bring it back from a copy of the archive. riverrun archive verify 
 _DAMAGED = (
     "Bring it back from a copy. Without one, move it out of the archive: the manifest before it counts then, and lacks what"
     " this one added."
+)
+_UNKNOWN = "Is the URL right, and the package for its kind installed?"
+_OF_ADD_ONS = (
+    "Is it of an add-on? Install its package on each machine that reads it; riverrun archive does not write there."
 )
 _MANIFESTS, _DATA, _SUFFIX = "manifests", "data", ".json"
 # Readers list the manifests first and read one later; it must still be there.
@@ -261,7 +266,7 @@ class ArchiveStore:
             self.files, self._root = fsspec.url_to_fs(url)
         except Exception as error:  # every kind of file store has different errors
             message = f"There can be no archive at {url}: {error}"
-            raise ArchiveError(message, hint="Is the URL right, and the package for its kind installed?") from error
+            raise ArchiveError(message, hint=_OF_ADD_ONS if prefix_of(url) else _UNKNOWN) from error
 
     def topics(self) -> list[str]:
         """Return the sorted names of the topics in the archive."""

@@ -11,6 +11,7 @@ import typer
 from riverrun.cli.output import echo
 from riverrun.cli.project import FAILED, Master, confirm, settings_of
 from riverrun.cli.transfers import follow_until_stopped
+from riverrun.config.addons import is_of_others
 from riverrun.config.archives import ENGINES
 from riverrun.errors import ConfigError
 from riverrun.records import counted
@@ -238,7 +239,9 @@ def url_of(project: Riverrun, url: str | None) -> str:
         if isinstance(each, ConfigError):
             raise each
     declared = {each.url for each in project.config.section("archives").values()}
-    known: list[str] = sorted({*declared, *(app.streams.archive_url for app in project.config.apps.values())} - {""})
+    of_apps = (app.streams.archive_url for app in project.config.apps.values())
+    # Add-ons only read theirs.
+    known: list[str] = sorted({url for url in (*declared, *of_apps) if url and not is_of_others(url)})
     if len(known) != 1:
         message = f"streams.toml names {', '.join(known)}" if known else "streams.toml names no archive"
         raise ConfigError(

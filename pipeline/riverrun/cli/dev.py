@@ -26,7 +26,7 @@ from riverrun.errors import ConfigError, RecordError
 from riverrun.records import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from riverrun.worker.worker import Worker
 
@@ -82,6 +82,7 @@ class DevSession:
         self._directory = directory
         self._load = load
         self._tests = tests
+        self._suffixes = watched_suffixes()
         self._seen: Seen = {}
         self._lock = threading.Lock()
         self._news = threading.Event()
@@ -96,7 +97,7 @@ class DevSession:
 
     def run(self) -> None:
         """Run until `end`. Errors of the project's code and files are printed, and the next save is awaited."""
-        self._seen = files_in(self._directory)
+        self._seen = files_in(self._directory, self._suffixes)
         threading.Thread(target=self._watch, name="files", daemon=True).start()
         while not self._is_over:
             self._news.clear()
@@ -165,17 +166,26 @@ class DevSession:
 
     def _look(self) -> Seen:
         time.sleep(_LOOK_SECONDS)
-        return files_in(self._directory)
+        return files_in(self._directory, self._suffixes)
 
 
-def files_in(directory: Path) -> Seen:
-    """Return the files of a project's code, declarations and schemas. Hidden folders and environments are left out."""
-    watched = _WATCHED | parts("topologies", BUILT_IN).keys() | parts("topologies", others()).keys()
+def watched_suffixes() -> frozenset[str]:
+    """Return the suffixes of a project's code, declarations and schemas; without add-ons of others if one is broken."""
+    own = _WATCHED | parts("topologies", BUILT_IN).keys()
+    try:
+        return own | parts("topologies", others()).keys()
+    except ConfigError as error:
+        told(error)
+        return own
+
+
+def files_in(directory: Path, suffixes: Collection[str]) -> Seen:
+    """Return the files of a project with one of some suffixes. Hidden folders and environments are left out."""
     found: Seen = {}
     for root, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if _is_looked_into(Path(root, name))]
         for path in (Path(root, name) for name in names):
-            if path.suffix in watched:
+            if path.suffix in suffixes:
                 # It may have been deleted meanwhile.
                 with suppress(OSError):
                     status = path.stat()

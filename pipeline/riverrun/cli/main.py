@@ -30,7 +30,8 @@ from riverrun.cli import (
 from riverrun.cli.output import echo
 from riverrun.cli.project import INTERRUPTED, Settings, prepare_nothing, told
 from riverrun.cli.signals import interrupt_on_sigterm
-from riverrun.config.addons import BUILT_IN, AddOn, others, part_of
+from riverrun.config.addons import BUILT_IN, AddOn, others, part_of, refuse_taken
+from riverrun.config.project import SECTIONS
 from riverrun.config.secrets import TOKEN
 from riverrun.errors import ConfigError
 from riverrun.hosting.process import LogStyle, start_logging
@@ -56,11 +57,14 @@ class _Commands(TyperGroup):
 
     @cached_property
     def _of_others(self) -> Mapping[str, Any]:
+        if others():
+            from riverrun.project.riverrun import Riverrun
+
+            refuse_taken("commands", self.commands)
+            refuse_taken("sections", SECTIONS)
+            refuse_taken("methods", dir(Riverrun))
         found = typer.Typer()
         for name, add_on in others().items():
-            for command in self.commands.keys() & add_on.commands.keys():
-                message = f"Add-on {name} has a command {command!r}, as Riverrun has"
-                raise ConfigError(message, hint="Uninstall it, or rename its command.")
             _add(found, name, add_on)
         return get_group(found).commands
 

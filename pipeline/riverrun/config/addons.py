@@ -11,7 +11,7 @@ from riverrun.config.code import PickledFunction, load_attribute
 from riverrun.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 GROUP = "riverrun.addons"
 """The group of entry points that name add-ons."""
@@ -100,13 +100,28 @@ BUILT_IN: Mapping[str, AddOn] = {
 """The add-ons of this distribution."""
 
 
-@cache
 def others() -> Mapping[str, AddOn]:
     """Return the add-ons of other distributions, by their names for messages.
 
     Raises:
         ConfigError: If one cannot be loaded, or has a name that another one has.
     """
+    found = loaded_others()
+    if isinstance(found, ConfigError):
+        raise found
+    return found
+
+
+@cache
+def loaded_others() -> Mapping[str, AddOn] | ConfigError:
+    """Return the add-ons of other distributions; the error if one is wrong, so that it is looked for once."""
+    try:
+        return _load_others()
+    except ConfigError as error:
+        return error
+
+
+def _load_others() -> Mapping[str, AddOn]:
     from importlib.metadata import entry_points  # noqa: PLC0415 - most processes need none of them
 
     found: dict[str, AddOn] = {}
@@ -116,6 +131,10 @@ def others() -> Mapping[str, AddOn]:
         if not isinstance(found[name], AddOn):
             message = f"Add-on {name} cannot be loaded: {point.value} is of type {type(found[name]).__name__}"
             raise ConfigError(message, hint="Its entry point must name a riverrun.config.AddOn.")
+        for method in found[name].methods:
+            if method.startswith("_"):
+                message = f"Add-on {name} has a method {method!r}, and names that begin with _ are private"
+                raise ConfigError(message, hint="Rename its method.")
     _refuse_doubles(found)
     return found
 
@@ -144,20 +163,24 @@ def loader_of(topology: str | PickledFunction) -> TopologyLoader | None:
     suffix = "" if isinstance(topology, PickledFunction) else PurePath(topology).suffix
     if not suffix or ":" in suffix:
         return None
-    found: TopologyLoader | None = part("topologies", suffix)
-    return found
+    own: Mapping[str, TopologyLoader] = parts("topologies", BUILT_IN)
+    return own[suffix] if suffix in own else parts("topologies", others()).get(suffix)
 
 
-def archive_at(url: str) -> str:
-    """Return the function that opens the archive at a URL, as `module:function`.
+def prefix_of(url: str) -> str:
+    """Return the prefix by which an archive's URL names an add-on; empty if it has none.
 
-    >>> archive_at("s3://company-archive/kafka")
-    'riverrun.archive.one_log:ArchivedLog'
+    >>> prefix_of("acme+s3://bucket"), prefix_of("s3://bucket"), prefix_of("/data/a+b")
+    ('acme', '', '')
     """
     scheme, separator, _ = url.partition("://")
-    prefix = scheme.partition("+")[0] if separator and "+" in scheme else ""
-    found: str = part("archives", prefix) or part("archives", "")
-    return found
+    return scheme.partition("+")[0] if separator and "+" in scheme else ""
+
+
+def is_of_others(url: str) -> bool:
+    """Return whether an add-on of another distribution reads the archive at a URL."""
+    prefix = prefix_of(url)
+    return bool(prefix) and prefix in parts("archives", others())
 
 
 def parts(kind: str, add_ons: Mapping[str, AddOn]) -> dict[str, Any]:
@@ -165,10 +188,32 @@ def parts(kind: str, add_ons: Mapping[str, AddOn]) -> dict[str, Any]:
     return {name: part for each in add_ons.values() for name, part in getattr(each, kind).items()}
 
 
-def part(kind: str, name: str) -> Any:
-    """Return a part, of Riverrun's own add-ons first; None if no add-on has it."""
+def loaded_part(kind: str, name: str) -> Any:
+    """Return the object that a part names, of Riverrun's own add-ons first; None if no add-on has it.
+
+    Raises:
+        ConfigError: If it cannot be loaded; the message names the add-on.
+    """
     own = parts(kind, BUILT_IN)
-    return own[name] if name in own else parts(kind, others()).get(name)
+    if name in own:
+        return load_attribute(own[name])
+    for add_on, each in others().items():
+        if name in getattr(each, kind):
+            return part_of(add_on, getattr(each, kind)[name])
+    return None
+
+
+def refuse_taken(kind: str, taken: Collection[str]) -> None:
+    """Refuse others' add-ons that have a part with the name of one in Riverrun's core.
+
+    Raises:
+        ConfigError: If there is one.
+    """
+    for name, add_on in others().items():
+        for each in getattr(add_on, kind):
+            if each in taken:
+                message = f"Add-on {name} has a {_KINDS[kind]} {each!r}, as Riverrun has"
+                raise ConfigError(message, hint=f"Uninstall it, or rename its {_KINDS[kind]}.")
 
 
 def _refuse_doubles(found: Mapping[str, AddOn]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from riverrun.config.addons import BUILT_IN, loader_of, others, part, parts
+from riverrun.config.addons import BUILT_IN, loaded_part, loader_of, others, parts, refuse_taken
 from riverrun.config.checks import (
     check_keys,
     check_number,
@@ -21,7 +21,7 @@ from riverrun.config.checks import (
     nearest,
     read_text,
 )
-from riverrun.config.code import PickledFunction, load_attribute, reference_of
+from riverrun.config.code import PickledFunction, reference_of
 from riverrun.config.parsing import (
     ALLOWED_PROPERTIES,
     as_written,
@@ -60,7 +60,8 @@ _MOST_ROWS = 100_000
 """Rows of an expectation that are kept: they are in memory together."""
 _OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
 """Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
-_SECTIONS = "kafka", "spark", "schema_registry", "console", "logging", "apps"
+SECTIONS = "kafka", "spark", "schema_registry", "console", "logging", "apps"
+"""Sections of the core: those of add-ons have other names."""
 _SCHEDULES = "schedule", "quality_schedule"
 _ZONE = "schedule_timezone"
 _CATCHUP = "catchup_from"
@@ -95,7 +96,8 @@ class ProjectConfig:
         console: Where the console of the project answers, as settings of an instance say it.
         logging: Configuration of Python's logging, as `logging.config.dictConfig` takes it; empty if there is none.
         refused: Applications whose declaration has an error. It stops only what asks for them.
-        sections: What sections of add-ons declare, by section and name; an error where a declaration has one.
+        sections: What sections of add-ons declare, by section and name; an error where a declaration has one. Never
+            printed: they may hold secrets.
     """
 
     path: Path
@@ -106,7 +108,7 @@ class ProjectConfig:
     console: StreamsConfig = field(default_factory=StreamsConfig, repr=False)
     refused: Mapping[str, RefusedApp] = field(default_factory=dict)
     logging: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
 
     @property
     def application_ids(self) -> list[str]:
@@ -156,8 +158,9 @@ class ProjectConfig:
         Raises:
             ConfigError: If there are unknown keys or impossible values.
         """
-        known = [*_SECTIONS, *parts("sections", BUILT_IN)]
+        known = [*SECTIONS, *parts("sections", BUILT_IN)]
         if content.keys() - set(known):
+            refuse_taken("sections", SECTIONS)
             known += parts("sections", others())
         check_keys(path, "", content, known)
         check_type(path, "apps", content.get("apps", {}), dict, hint="Write [apps.NAME], a table for each application.")
@@ -173,7 +176,7 @@ class ProjectConfig:
                 refused[name] = RefusedApp(error, _declared_ids(name, table))
         spark = _spark(path, content.get("spark", {}), environ)
         console = console_settings(path, content.get("console", {}), environ)
-        sections = {each: _declared(path, each, content[each], environ) for each in content if each not in _SECTIONS}
+        sections = {each: _declared(path, each, content[each], environ) for each in content if each not in SECTIONS}
         return cls(
             path=path,
             kafka=kafka,
@@ -224,10 +227,10 @@ class ProjectConfig:
             ConfigError: If there is no such declaration, or it has an error.
         """
         declared = self.section(section)
-        found = declared.get(name)
-        if found is None:
+        if name not in declared:
             message = f"{self.path} has no {section.removesuffix('s')} {name!r}"
             raise ConfigError(message, hint=f"Declare it in [{section}.{name}]. {nearest(name, declared)}")
+        found = declared[name]
         if isinstance(found, ConfigError):
             raise found
         return found
@@ -240,12 +243,11 @@ class ProjectConfig:
 def _declared(path: Path, section: str, tables: Any, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return what the tables of an add-on's section declare, by name."""
     check_type(path, section, tables, dict, hint=f"Write [{section}.NAME], a table for each of them.")
-    read = load_attribute(part("sections", section))
     found: dict[str, Any] = {}
     for name, table in tables.items():
+        # An error in one declaration, or its package, must not stop others: it is raised when that one is asked for.
         try:
-            found[name] = read(path, name, table, environ)
-        # An error in one declaration must not stop the others: it is raised when that one is asked for.
+            found[name] = loaded_part("sections", section)(path, name, table, environ)
         except ConfigError as error:
             found[name] = error
     return found
@@ -281,6 +283,8 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
     check_type(path, "kafka", table, dict)
     allowed = table.get(ALLOWED_PROPERTIES, [])
     check_type(path, f"[kafka] {ALLOWED_PROPERTIES}", allowed, list)
+    for each in allowed:
+        check_type(path, f"[kafka] {ALLOWED_PROPERTIES}: an item", each, str)
     table = {key: value for key, value in table.items() if key != ALLOWED_PROPERTIES}
     for key, value in table.items():
         if isinstance(value, dict):
@@ -422,7 +426,7 @@ def _outputs(path: Path, where: str, table: Any) -> dict[str, OutputKind]:
         if isinstance(kind, dict):
             message = f"{path}: {where}.{topic} is a table, not the kind of a topic"
             raise ConfigError(message, hint=f'Names with dots are quoted: "{as_written(topic, kind)}".')
-        if kind not in kinds:
+        if not isinstance(kind, str) or kind not in kinds:
             message = f"{path}: {where}.{topic} is {kind!r}"
             raise ConfigError(message, hint=choices(str(kind), kinds))
     return {topic: kinds[kind] for topic, kind in table.items()}

@@ -149,7 +149,7 @@ class OneOf:
         """Return the value that a word stands for."""
         if self.takes_code and isinstance(value, str) and ATTRIBUTE.fullmatch(value):
             return value
-        if value not in self.allowed:
+        if not isinstance(value, str) or value not in self.allowed:
             message = f"{path}: {where} is {value!r}"
             also = " - or module:attribute" if self.takes_code else ""
             raise ConfigError(message, hint=f"Allowed: {', '.join(self.allowed)}{also}")

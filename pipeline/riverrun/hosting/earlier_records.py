@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
-from riverrun.config.addons import archive_at
-from riverrun.config.code import load_attribute
+from riverrun.config.addons import loaded_part, prefix_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
 @cache
 def _archived(url: str) -> EarlierRecords:
     """Return the archive at a URL; all threads of a process share it."""
-    return cast("EarlierRecords", load_attribute(archive_at(url))(url))
+    opened = loaded_part("archives", prefix_of(url)) or loaded_part("archives", "")
+    return cast("EarlierRecords", opened(url))
 
 
 def with_archive(admin: Admin, url: str) -> Admin:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, overload
 
 from riverrun.config import ProjectConfig
-from riverrun.config.addons import part
+from riverrun.config.addons import BUILT_IN, loaded_part, others, parts, refuse_taken
 from riverrun.config.code import load_attribute, look_beside
 from riverrun.errors import ConfigError
 from riverrun.project.app import App
@@ -252,12 +253,41 @@ class Riverrun:
     else:
 
         def __getattr__(self, name: str) -> Any:
-            """Return a method that an add-on has for projects."""
-            function = None if name.startswith("_") else part("methods", name)
-            if function is None:
-                message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            """Return a method that an add-on of another package has for projects."""
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name.startswith("_"):
                 raise AttributeError(message, name=name, obj=self)
-            return MethodType(load_attribute(function), self)
+            try:
+                refuse_taken("methods", dir(Riverrun))
+                function = loaded_part("methods", name)
+            # Or hasattr() would raise it.
+            except ConfigError as error:
+                message = f"{message}: {error}"
+                raise AttributeError(message, name=name, obj=self) from error
+            if function is None:
+                raise AttributeError(message, name=name, obj=self)
+            return MethodType(function, self)
+
+        def __dir__(self) -> list[str]:
+            """Return all names; those of add-ons only if these can be loaded."""
+            with suppress(ConfigError):
+                return [*super().__dir__(), *parts("methods", others())]
+            return [*super().__dir__()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """A method of Riverrun's own add-ons, whose module is imported when it is needed."""
+
+    reference: str
+
+    def __get__(self, project: Riverrun | None, _owner: type) -> Any:
+        function = load_attribute(self.reference)
+        return function if project is None else MethodType(function, project)
+
+
+for _name, _reference in parts("methods", BUILT_IN).items():
+    setattr(Riverrun, _name, _Method(_reference))
 
 
 def _callable(built: Built) -> Callable[[StreamsBuilder], Topology] | str:

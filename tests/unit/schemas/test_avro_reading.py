@@ -284,3 +284,28 @@ def test_names_of_a_schema_are_no_code() -> None:
     name = "\"]; raise SystemExit #\n'\\"
     writer = {"type": "record", "name": "R", "fields": [{"name": name, "type": "string"}]}
     assert generated_reader(writer, None, None, refusing)(HEAD + b"\2x") == {name: "x"}
+
+
+SKIPPED = {
+    "int": ("int", 5),
+    "long": ("long", 10),
+    "enum": ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, 5),
+    "union": (["null", "int"], 5),
+    "string": ("string", 10),
+}
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("size", range(1, 13))
+@pytest.mark.parametrize("kind", SKIPPED)
+def test_numbers_with_too_many_bytes_are_refused_also_in_unused_fields(kind: str, size: int, *, is_read: bool) -> None:
+    type_, most = SKIPPED[kind]
+    fields = [{"name": "first", "type": type_}, {"name": "kept", "type": "int"}]
+    writer = parsed({"type": "record", "name": "R", "fields": fields})
+    reader = None if is_read else parsed({"type": "record", "name": "R", "fields": fields[1:]})
+    plain = plain_reader(writer, reader, None)
+    zero = b"\x80" * (size - 1) + b"\0"
+    read = generated_reader(writer, reader, None, plain, None)
+    assert result(read, HEAD + zero + b"\x0a") == result(plain, HEAD + zero + b"\x0a")
+    found = result(plain, HEAD + zero + b"\x0a")
+    assert isinstance(found, str) if size <= most else found[1].startswith("a number has more than"), found

@@ -37,7 +37,7 @@ DEEPEST = 200
 # billions of them.
 _FREE, _PER_BYTE = 10_000, 16
 FLOATS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
-BITS = {"int": 32, "long": 64}
+BITS = {"int": 32, "long": 64, "enum": 32}
 
 
 def plain_reader(written: Any, wanted: Any, tags: Tags | None) -> Read:
@@ -105,7 +105,7 @@ class _Source:
 
     def choice(self, number: int, what: str) -> int:
         """Return the next number, below another one."""
-        found = self.number()
+        found = self.number(BITS["int"])
         if not 0 <= found < number:
             message = f"there is no {what} {found}, only {number}"
             raise ValueError(message)

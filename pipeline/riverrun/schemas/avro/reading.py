@@ -66,6 +66,7 @@ n = data[p]
 if n & 129:  # more than one byte, or negative
     n, p = size_at(data, p)
 """
+_SYMBOL = _SIZE.replace("(data, p)", f"(data, p, {BITS['enum']})")
 _LOOP = """\
 while True:
 {size}
@@ -131,12 +132,18 @@ def _label(schema: Any) -> str:
     return str(schema["name"]) if isinstance(schema, dict) and "name" in schema else "a value"
 
 
-def _size_at(data: bytes, at: int) -> tuple[int, int]:
+def _size_at(data: bytes, at: int, bits: int = 64) -> tuple[int, int]:
     """Return a size at a position, doubled by zigzag, and the position of its last byte."""
-    found, end = number_at(data, at)
+    found, end = number_at(data, at, bits)
     if found & 1:  # negative
         raise ValueError
     return found, end - 1
+
+
+def _skipped(bits: int) -> str:
+    """Return the lines that pass over a number, with a call only for those that may have too many bits."""
+    short = "".join(f"if data[p + {each}] < 128: p += {each + 1}\nel" for each in range(bits // 7))
+    return f"{short}se: p = number_at(data, p, {bits})[1]"
 
 
 _KNOWN = {"number_at": number_at, "size_at": _size_at, "EPOCH": EPOCH, "timedelta": timedelta}
@@ -239,7 +246,7 @@ class _Reader:
         if wanted is not None and not set(symbols) <= set(wanted["symbols"]):
             message = "the reader lacks symbols"
             raise NotGenerated(message)
-        self.code.add(f"{_SIZE}p += 1")
+        self.code.add(f"{_SYMBOL}p += 1")
         self.touches_end = True
         return self.code.assigned(f"{self.code.named(tuple(symbols))}[n >> 1]")
 
@@ -345,7 +352,7 @@ class _Reader:
         if kind in _FIXED_SIZES or kind == "fixed":
             self.code.add(f"p += {_FIXED_SIZES[kind] if kind in _FIXED_SIZES else int(written['size'])}")
         elif kind in {"int", "long", "enum"}:
-            self.code.add("while data[p] > 127:\n    p += 1\np += 1")
+            self.code.add(_skipped(BITS[kind]))
         elif kind in {"string", "bytes"}:
             self.code.add(f"{_SIZE}p += 1 + (n >> 1)")
         else:

@@ -266,7 +266,7 @@ class Membership:
         return seen == before != self._found
 
     def _new_member(self) -> GroupMember:
-        from riverrun.kafka.membership import GroupMember, MemberConfig  # noqa: PLC0415 - loads in this thread, while processes start
+        from riverrun.kafka.membership import GroupMember, MemberConfig  # noqa: PLC0415 - while processes start
 
         client = self._streams.consumer
         config = AssignmentConfig(

@@ -97,8 +97,8 @@ def drawn() -> list[Case]:
     return found
 
 
-def tickets() -> Case:
-    """Messages as dicts: times with nanoseconds, all kinds of fields, and fields of a later version of the class."""
+def tickets(finest_ns: int) -> Case:
+    """Messages as dicts: times with so many nanoseconds, all kinds of fields, and fields of a later version of the class."""
 
     def serde() -> Serde[Any]:
         return Protobuf(_ticket_class(), dicts=True)
@@ -110,7 +110,7 @@ def tickets() -> Case:
 
     plain = _ticket_class()()
     plain.ParseFromString(ticket().SerializeToString())
-    precise = _ticket_class()(at={"seconds": 5, "nanos": 123_456_789}, stops=[{"seconds": -1, "nanos": 1}, {}])
+    precise = _ticket_class()(at={"seconds": 5, "nanos": 123_456_000}, stops=[{"seconds": -1, "nanos": finest_ns}, {}])
     unknown = _ticket_class()(gate=1, traded={"row": "1"}).SerializeToString(deterministic=True) + b"\xa2\x06\x02ab"
     messages = [each.SerializeToString(deterministic=True) for each in (plain, precise, _ticket_class()())]
     return Case(serde, [b"\2\2" + each for each in [*messages, unknown]], schema)
@@ -153,8 +153,8 @@ class Run:
     outputs: tuple[str, ...]
 
 
-def run_on(host: Host, application_id: str, url: str) -> Run:
-    cases = {f"c{number}": case for number, case in enumerate([*drawn(), tickets()])}
+def run_on(host: Host, application_id: str, url: str, *, finest_ns: int = 1) -> Run:
+    cases = {f"c{number}": case for number, case in enumerate([*drawn(), tickets(finest_ns)])}
     inputs = {}
     for name, case in cases.items():
         subject = f"{host.topic(f'{name}-in')}-value"
@@ -182,7 +182,7 @@ def test_values_pass_every_host_with_equal_bytes(host: Host, unique: str, url: s
 @pytest.mark.spark
 def test_dry_runs_and_transfers_keep_values_as_they_are(broker: Broker, unique: str, url: str, tmp_path: Path) -> None:
     host = SparkHost(broker, unique, tmp_path / "state")
-    run, spark = run_on(host, unique, url), spark_session()
+    run, spark = run_on(host, unique, url, finest_ns=1000), spark_session()  # columns have microseconds
     topics = {name: host.topic(name) for name in (*run.inputs, *run.outputs)}
     broker.create(1, *topics.values())
     for name, records in run.inputs.items():

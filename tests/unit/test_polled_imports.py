@@ -22,6 +22,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.spec import AbstractBufferedFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -572,6 +574,27 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "a.json.gz", "wt") as file:
         file.write('{"n":1}\n')
     assert files_in(tmp_path, complete="at_once").catch_up() == [{"n": 1}]
+
+
+class BufferedFile(AbstractBufferedFile):  # type: ignore[misc]  # the library is not typed
+    """A file as stores of objects have it; its `readline` takes no size."""
+
+    def __init__(self, fs: Any, path: str) -> None:
+        super().__init__(fs, path, size=Path(path).stat().st_size)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return Path(self.path).read_bytes()[start:end]
+
+
+@pytest.mark.parametrize(("form", "text"), [("json", '{"n":"1"}\n{"n":"2"}'), ("csv", "n\n1\n2\n")])
+def test_files_of_stores_of_objects_are_read(
+    form: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalFileSystem, "_open", lambda fs, path, **_others: BufferedFile(fs, path))
+    (tmp_path / f"a.{form}").write_text(text)
+    (tmp_path / f"b.{form}.gz").write_bytes(gzip.compress(text.encode()))
+    world = files_in(tmp_path, format=form, complete="at_once", options={"header": "true"} if form == "csv" else {})
+    assert world.catch_up() == [{"n": "1"}, {"n": "2"}] * 2
 
 
 def test_bad_rows_end_the_import_or_become_letters(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import lzma
 import sqlite3
 import uuid
 import zipfile
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -37,7 +38,7 @@ from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import RowForm, SourceRow
 from riverrun.transfers.import_source import OnlyShare, PolledReader
 from riverrun.transfers.polled_files import PolledFiles
-from riverrun.transfers.polled_table import PolledTable
+from riverrun.transfers.polled_table import PolledTable, _digits_query
 from tests.brokers import free_port
 from tests.postgresql import running_postgres
 from tests.waiting import until
@@ -307,6 +308,54 @@ def test_times_with_nanoseconds_are_refused_and_a_query_may_cast_them(columns: s
     cast = replace(config, table="", query="SELECT n, t::VARCHAR AS t FROM users")
     if columns.startswith("t"):
         assert World(cast).catch_up() == [{"n": 1, "t": "2026-01-01 00:00:00.0000015"}]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "type_", "digits", "is_refused"),
+    [
+        ("mssql", "datetime2", 7, True),
+        ("mssql", "datetime2", 6, False),
+        ("mssql", "geography", None, False),
+        ("oracle", "TIMESTAMP(9)", 9, True),
+        ("oracle", "TIMESTAMP(6)", 6, False),
+    ],
+)
+def test_only_a_position_with_nanoseconds_is_refused(
+    dialect: str, type_: str, digits: int | None, is_refused: bool, database: Database, tmp_path: Path
+) -> None:
+    # Of SQL Server and Oracle there is the catalog only.
+    catalog, schema, name = tmp_path / "catalog.db", "main", "orders"
+    with closing(sqlite3.connect(catalog)) as made, made:
+        made.execute(
+            "CREATE TABLE columns (table_schema TEXT, table_name TEXT, column_name TEXT, data_type TEXT, datetime_precision)"
+        )
+        made.executemany(
+            "INSERT INTO columns VALUES (?, ?, ?, ?, ?)",
+            [(schema, name, "ID", type_, digits), (schema, name, "word", "datetime2", 7)],
+        )
+    database.run(
+        "CREATE TABLE all_tab_columns (owner TEXT, table_name TEXT, column_name TEXT, data_type TEXT, data_scale INT)",
+        f"INSERT INTO all_tab_columns VALUES ('{schema}', '{name}', 'ID', '{type_}', {digits or 'NULL'})",
+        "INSERT INTO all_tab_columns VALUES ('main', 'orders', 'WORD', 'TIMESTAMP(9)', 9)",
+    )
+    table = PolledTable(replace(ORDERS, source=f"sqlite:///{database.path}", table="main.orders"))
+    engine = table._engine
+    sa.event.listen(
+        engine, "connect", lambda each, _record: each.execute(f"ATTACH '{catalog}' AS information_schema") and None
+    )
+    engine.dialect.name = dialect
+    if is_refused:
+        with pytest.raises(ConfigError, match=f"Column ID of table main.orders at .* with {digits} digits") as raised:
+            table.open()
+        assert "(6), or to a text" in str(raised.value)
+    else:
+        table.open()
+
+
+def test_names_of_oracle_are_in_capitals() -> None:
+    found = _digits_query(sa.table("orders"), sa.make_url("oracle+oracledb://").get_dialect()())
+    assert found[0].endswith("owner = sys_context('USERENV', 'CURRENT_SCHEMA')")
+    assert found[1] == {"name": "ORDERS"}
 
 
 @pytest.mark.parametrize(("column", "value"), [("changed", "2999-01-01 00:00:00+00"), ("day", "9999-12-31")])

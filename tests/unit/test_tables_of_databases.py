@@ -549,6 +549,51 @@ def test_absent_fields_keep_the_values_of_a_row_of_postgresql(
     absent_fields_keep_the_rows_values(postgres, PARTED.format("text", OWN.format("timestamp")), sent)
 
 
+WHOLE = [("a", {"n": 1, "s": "x"}), ("b", {"n": 9, "s": "x"}), ("a", {"n": 2})]
+SPLIT = [("a", {"n": 2}), ("b", {"n": 9, "s": "x"}), ("a", {"s": "x"})]
+ODD = [("a", {"n": 9}), ("b", {"n": 9, "s": "x"}), ("a", {"n": 2, "s": "x"})]
+BAD = [("a", {"n": 9, "s": "no"}), ("b", {"n": 9, "s": "x"}), ("a", {"n": 2}), ("a", {"n": 9}), ("a", {"s": "x"})]
+
+
+@pytest.mark.parametrize(("sent", "refused"), [(WHOLE, [1]), (SPLIT, [1]), (ODD, [1]), (BAD, [1, 3])])
+@pytest.mark.parametrize("dialect", ["sqlite", "duckdb"])
+def test_parts_of_rows_are_refused_only_for_what_is_in_them(
+    places: dict[str, Place], dialect: str, sent: list[tuple[str, dict[str, Any]]], refused: list[int]
+) -> None:
+    place = places[dialect]
+    text, moment = ("TEXT", "TEXT") if dialect == "sqlite" else ("VARCHAR", "TIMESTAMP")
+    place.empty(
+        f"CREATE TABLE target (k {text} PRIMARY KEY, n BIGINT CHECK (n < 8), s {text} NOT NULL, {OWN.format(moment)})"
+    )
+    records: list[RawFields] = [
+        (key.encode(), json.dumps(row).encode(), 1, at, ()) for at, (key, row) in enumerate(sent)
+    ]
+    letters = followed(place, records, "continue", is_upsert=True, keeps_absent=True)
+    assert [int(dict(letter.headers)["__streams.errors.offset"] or b"") for letter in letters] == refused
+    assert place.run("SELECT k, n, s FROM target") == [("a", 2, "x")]
+
+
+@pytest.mark.parametrize("keeps_absent", [True, False])
+def test_values_that_must_be_unique_pass_from_row_to_row(keeps_absent: bool, tmp_path: Path) -> None:
+    place = Place(URLS["sqlite"].format(tmp_path))
+    place.run(
+        f"CREATE TABLE target (k TEXT PRIMARY KEY, n BIGINT UNIQUE, s TEXT, {OWN.format('TEXT')})",
+        "INSERT INTO target (k, n) VALUES ('a', 1), ('b', 5)",
+    )
+    sent: list[tuple[str, dict[str, Any]]] = (
+        [("c", {"n": 7, "s": "x"}), ("a", {"n": 2}), ("d", {"n": 1, "s": "y"})]
+        if keeps_absent
+        else [("a", {"n": 1}), ("b", {"n": 6}), ("a", {"n": 5})]
+    )
+    records: list[RawFields] = [
+        (key.encode(), json.dumps(row).encode(), 1, at, ()) for at, (key, row) in enumerate(sent)
+    ]
+    assert followed(place, records, "fail", is_upsert=True, keeps_absent=keeps_absent) == []
+    wanted = [("a", 2), ("b", 5), ("c", 7), ("d", 1)] if keeps_absent else [("a", 5), ("b", 6)]
+    assert place.run("SELECT k, n FROM target ORDER BY k") == wanted
+    assert place.run("SELECT next_offset FROM riverrun_offsets") == [(3,)]
+
+
 @contextmanager
 def failing_at(number: int, error: Exception) -> Iterator[None]:
     """Raise an error at an INSERT."""

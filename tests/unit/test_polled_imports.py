@@ -33,6 +33,7 @@ from riverrun.config.imports import ImportConfig
 from riverrun.errors import ConfigError, DeserializationError, EngineError, SerializationError, TaskMigratedError
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE, TopicPartition
 from riverrun.serde.serdes import LONG
+from riverrun.transfers import polled_table
 from riverrun.transfers.follower import Follower, FollowSettings
 from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import RowForm, SourceRow
@@ -350,6 +351,36 @@ def test_only_a_position_with_nanoseconds_is_refused(
         assert "(6), or to a text" in str(raised.value)
     else:
         table.open()
+
+
+@pytest.mark.parametrize(("column", "is_utc"), [("TIMESTAMP", False), ("TIMESTAMP", True), ("DATE", False)])
+def test_positions_in_the_zone_of_a_server_are_refused(
+    column: str, is_utc: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A database that has such times plays MySQL, of which there is none.
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute(f"CREATE TABLE users (changed {column})")
+        database.execute("INSERT INTO users VALUES ('2026-01-01'), ('2026-01-02')")
+        types = database.execute("SELECT '2026-01-01'::TIMESTAMP").description
+    monkeypatch.setattr(polled_table, "_MYSQL_TIMESTAMP", (types or [])[0][1])
+    monkeypatch.setattr(polled_table, "_ZONE_IS_UTC", f"SELECT {is_utc}")
+    table = PolledTable(
+        replace(ORDERS, source=f"duckdb:///{path}", table="users", key=(), incremental=("changed",)), clock=lambda: 0.0
+    )
+    table._engine.dialect.name = "mysql"
+    first = "2026-01-01" if column == "DATE" else "1767225600000000"
+    table.resume(Position(first))
+    if column == "TIMESTAMP" and not is_utc:
+        with pytest.raises(
+            ConfigError, match="up to changed 1767225600000000 in the zone of its server, which is not UTC"
+        ):
+            table.open()
+        table.resume(Position(f"{first} UTC"))
+        assert table.position() == Position(f"{first} UTC")
+    table.open()
+    assert len(table.read(10).rows) == 1
+    assert table.position() == Position("2026-01-02" if column == "DATE" else "1767312000000000 UTC")
 
 
 def test_names_of_oracle_are_in_capitals() -> None:

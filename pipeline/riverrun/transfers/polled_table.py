@@ -49,6 +49,14 @@ _TIME_DIGITS: Mapping[str, str] = {
 _OWN_SCHEMA = {"mssql": "schema_name()", "oracle": "sys_context('USERENV', 'CURRENT_SCHEMA')"}
 _MICRO_DIGITS = 6
 _CASTS = {"mssql": "DATETIME2(6)", "oracle": "TIMESTAMP(6)", "duckdb": "TIMESTAMP"}
+_MYSQL_TIMESTAMP = 7
+"""The number that drivers of MySQL and MariaDB have for the type TIMESTAMP, which is read in the zone of the session."""
+_ZONE_IS_UTC = (
+    "SELECT convert_tz(cast('2026-01-15' AS DATETIME), '+00:00', @@global.time_zone) = cast('2026-01-15' AS DATETIME)"
+    " AND convert_tz(cast('2026-07-15' AS DATETIME), '+00:00', @@global.time_zone) = cast('2026-07-15' AS DATETIME)"
+)
+# Positions of these databases have a mark since sessions are in UTC: those without it are in the zone of the server.
+_MARKED = re.compile(r"(-?\d+) UTC")
 # Time zones that the database does not name, and clocks that differ.
 _LONGEST_AHEAD = dt.timedelta(days=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -86,6 +94,7 @@ class PolledTable:
         self._look = _look_by_index(self._from, self._columns)
         self._upto: str | None = None
         self._key: str | None = None
+        self._has_mark = False
         self._shown = ""
         self._highest: deque[tuple[float, Any]] = deque()
         self._has_more = False
@@ -94,11 +103,15 @@ class PolledTable:
         """Resume at a position."""
         self._upto, self._key = position.upto, position.after
         self._shown = position.upto or ""
+        marked = _MARKED.fullmatch(self._shown) if self._is_of_mysql else None
+        self._has_mark = marked is not None
+        if marked:
+            self._upto = marked[1]
         self._has_more = False
 
     def position(self) -> Position:
         """Return the position after the last row that was read."""
-        return Position(self._upto, self._key)
+        return Position(f"{self._upto} UTC" if self._has_mark else self._upto, self._key)
 
     def committed(self) -> None:
         """Do nothing: there is no state besides the position."""
@@ -114,9 +127,25 @@ class PolledTable:
                 message = f"{self._what} at {self._address} has two columns with the name {twice[0]}"
                 raise ConfigError(message, hint="Records have each name once: give one of them another by AS.")
             self._refuse_finer()
+            if self._is_of_mysql and self._upto is not None and not self._has_mark:
+                self._refuse_shifted()
             if self._table is not None:
                 has_index = _may_have_index(self._engine, self._table, self._columns[0])
                 self._look = (_look_by_index if has_index else _look_by_scan)(self._table, self._columns)
+
+    @property
+    def _is_of_mysql(self) -> bool:
+        return self._engine.dialect.name in {"mysql", "mariadb"}
+
+    def _refuse_shifted(self) -> None:
+        """Refuse a position in the zone of the server, from a version whose sessions had it."""
+        with self._engine.connect() as connection:
+            found: Any = connection.execute(sa.select(self._rising).select_from(self._from).limit(0))
+            if found.cursor.description[0][1] != _MYSQL_TIMESTAMP or connection.exec_driver_sql(_ZONE_IS_UTC).scalar():
+                return
+        message = f"{self._what} was imported up to {self._columns[0]} {self._upto} in the zone of its server, which is not UTC"
+        hint = "Rename the import: that imports everything, or the rows that a query selects, such as those of the last day."
+        raise ConfigError(message, hint=hint)
 
     def _refuse_finer(self) -> None:
         """Refuse columns with nanoseconds: Python's times would be cut, and not be those that the database compares."""
@@ -168,6 +197,7 @@ class PolledTable:
         if rows:
             last = rows[-1][self._columns[0]]
             self._upto, self._shown = _as_text(last, self._columns[0]), str(last)
+            self._has_mark = self._is_of_mysql and isinstance(last, dt.datetime)
             self._key = _as_json(rows[-1][self._columns[1]], self._columns[1]) if len(self._columns) > 1 else None
         return Found(found, has_more=self._has_more, is_end=not self._has_more)
 

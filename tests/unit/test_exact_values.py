@@ -214,3 +214,10 @@ def test_times_of_rows_for_a_store_are_not_rounded(number: int, tmp_path: Path) 
     batch = pa.RecordBatch.from_arrays([pa.array([0, number], pa.timestamp(unit, "UTC"))], names=["window_start"])
     with pytest.raises(StateError, match=r"Row 12 of .* cannot be imported: window_start does not fit"):
         RowsOfFile(batch, [], tmp_path, 10)
+
+
+@pytest.mark.parametrize(("unit", "number"), [("us", 1_999), ("ns", 1_999_999), ("ms", 1)])
+def test_times_of_updates_for_a_store_are_rounded_down(unit: str, number: int, tmp_path: Path) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([None, number], pa.timestamp(unit, "UTC"))], names=["timestamp"])
+    rows = RowsOfFile(batch, [], tmp_path, 0)
+    assert [rows.time("timestamp", at) for at in range(2)] == [None, 1]

@@ -25,7 +25,7 @@ from riverrun.config import StreamsConfig
 from riverrun.errors import ConfigError, EngineError, StreamsError
 from riverrun.kafka.consumer import Polled
 from riverrun.processor.handlers import ProducerRecord, error_handlers
-from riverrun.processor.sinks import OFFSET, PARTITION, TIMESTAMP, RefusedRecordsError, SinkBatch, SinkTable
+from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, RefusedRecordsError, SinkBatch, SinkTable
 from riverrun.records import TopicPartition
 from riverrun.testing.sinks import sink_table
 from riverrun.transfers import sql_sink
@@ -215,6 +215,23 @@ def test_postgresql_has_each_value_or_refuses_it(column: str, postgres: Place) -
     # Its own sessions have another zone.
     postgres.run("ALTER ROLE test SET timezone = 'Asia/Tokyo'")
     assert holds_or_refuses(postgres, "postgresql", column) == []
+
+
+@pytest.mark.parametrize(("column", "is_refused"), [("JSON", True), ("REAL", True), ("TEXT", False), ("BLOB", False)])
+def test_a_column_of_sqlite_that_makes_numbers_of_json_is_refused(
+    column: str, is_refused: bool, tmp_path: Path
+) -> None:
+    place = Place(URLS["sqlite"].format(tmp_path))
+    place.run(f"CREATE TABLE target (_key TEXT, n BIGINT, x {column}, {OWN.format('TEXT')})")
+    table = sink_table()
+    table = replace(table, schema=table.schema.append(pa.field("x", pa.string(), metadata=JSON_FIELD)))
+    sink = SqlSink(table, place.url, "target")
+    if is_refused:
+        with pytest.raises(ConfigError, match=f"Column x of table target is {column}, and the export has JSON"):
+            sink.begin([TP])
+    else:
+        sink.begin([TP])
+    sink.begin([])
 
 
 def test_columns_of_the_sinks_own_tables_change_nothing(places: dict[str, Place]) -> None:

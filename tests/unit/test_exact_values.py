@@ -134,6 +134,34 @@ def test_times_that_columns_do_not_have_are_refused_with_their_place(text: str, 
         rows.batch(TP, [(b"a", value, 1, 7, ())])
 
 
+class Visit(msgspec.Struct, rename="camel"):
+    when_seen: dt.datetime
+    note: str = ""
+
+
+NESTED: list[tuple[Any, str]] = [
+    (Visit, '{{"whenSeen":"{0}","note":"{1}"}}'),
+    (list[dt.datetime], '["2026-01-02T03:04:05Z","{0}"]'),
+    (dict[str, Visit | None], '{{"n":null,"v":{{"whenSeen":"{0}","note":"{1}"}}}}'),
+]
+
+
+@pytest.mark.parametrize(("kind", "form"), NESTED)
+def test_times_within_values_are_exact_or_refused_with_help(kind: Any, form: str) -> None:
+    long, short = "2026-01-02T03:04:05.123456789Z", "2026-01-02T03:04:05.123456Z"
+    rows = SinkRows.of(STRING, JSON(msgspec.defstruct("Timed", [("of", kind)])), {})
+    with pytest.raises(DeserializationError, match="has nanoseconds") as raised:
+        rows.batch(TP, [(b"a", f'{{"of":{form.format(long, short)}}}'.encode(), 1, 7, ())])
+    assert "declare the column" in str(raised.value)
+    assert rows.batch(TP, [(b"a", f'{{"of":{form.format(short, long)}}}'.encode(), 1, 7, ())]).records.num_rows == 1
+
+
+def test_typed_whole_numbers_are_exact_as_doubles_or_refused() -> None:
+    rows = SinkRows.of(STRING, JSON(msgspec.defstruct("Mixed", [("n", int | float)])), {})
+    with pytest.raises(DeserializationError, match="9007199254740993 is not exact as a double"):
+        rows.batch(TP, [(b"a", b'{"n":9007199254740993}', 1, 7, ())])
+
+
 @pytest.mark.parametrize(("text", "micro"), [("05.123456000", 123456), ("05.1", 100_000), ("05", 0)])
 def test_zeros_of_nanoseconds_are_left_out(text: str, micro: int) -> None:
     rows = SinkRows.of(STRING, JSON, {"at": "timestamp"})
@@ -208,9 +236,36 @@ def test_times_within_other_types_are_kept_or_refused() -> None:
         in_microseconds(pa.array([{"x": [("k", [1001])]}], kind))
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.large_list(pa.timestamp("ns")),
+        pa.list_(pa.timestamp("ns"), 1),
+        pa.struct([("x", pa.large_list(pa.timestamp("ns")))]),
+        pa.dictionary(pa.int32(), pa.timestamp("ns")),
+    ],
+)
+def test_times_within_lists_of_all_kinds_are_kept_or_refused(kind: pa.DataType) -> None:
+    def column(nanos: int) -> pa.Array:
+        if pa.types.is_dictionary(kind):
+            return pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array([nanos], pa.timestamp("ns")))
+        return pa.array([{"x": [nanos]} if pa.types.is_struct(kind) else [nanos]], kind)
+
+    assert "ns" not in str(in_microseconds(column(1000)).type)
+    with pytest.raises(ValueError, match="nanoseconds"):
+        in_microseconds(column(1001))
+
+
 @pytest.mark.parametrize("number", [1_000_001, 1_000, 2**62])
 def test_times_of_rows_for_a_store_are_not_rounded(number: int, tmp_path: Path) -> None:
     unit = "us" if number == 2**62 else "ns"
     batch = pa.RecordBatch.from_arrays([pa.array([0, number], pa.timestamp(unit, "UTC"))], names=["window_start"])
     with pytest.raises(StateError, match=r"Row 12 of .* cannot be imported: window_start does not fit"):
         RowsOfFile(batch, [], tmp_path, 10)
+
+
+@pytest.mark.parametrize(("unit", "number"), [("us", 1_999), ("ns", 1_999_999), ("ms", 1)])
+def test_times_of_updates_for_a_store_are_rounded_down(unit: str, number: int, tmp_path: Path) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([None, number], pa.timestamp(unit, "UTC"))], names=["timestamp"])
+    rows = RowsOfFile(batch, [], tmp_path, 0)
+    assert [rows.time("timestamp", at) for at in range(2)] == [None, 1]

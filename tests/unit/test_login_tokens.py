@@ -162,8 +162,24 @@ def test_a_login_refused_while_no_token_is_issued_is_tried_again(monkeypatch: py
     begun_s = time.time()
     tokens = Tokens(Failing(100, BrokerError("no service", retriable=True), BrokerError("gone", retriable=False), 100))
     tokens.current()
-    monkeypatch.setattr(time, "time", lambda: begun_s + 200)
-    assert [tokens.may_help() for _ in range(3)] == [True, False, True]
+    at = SimpleNamespace(s=begun_s + 200)
+    monkeypatch.setattr(time, "time", lambda: at.s)
+    # While the service is down, errors do not ask it each.
+    assert [tokens.may_help() for _ in range(3)] == [True] * 3
+    at.s += 6
+    assert [tokens.may_help() for _ in range(2)] == [False, True]
+
+
+def test_refusals_of_a_new_token_are_for_good_however_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, begun_s = Failing(1000, 1000, 1000), time.time()
+    tokens = Tokens(source)
+    tokens.current()
+    found = []
+    for seconds in (100, 220, 340):
+        monkeypatch.setattr(time, "time", lambda at=begun_s + seconds: at)
+        found.append(tokens.may_help())
+    assert found == [True, False, False]
+    assert len(source.answers) == 1
 
 
 def test_a_refused_password_is_an_end() -> None:

@@ -11,6 +11,7 @@ import lzma
 import sqlite3
 import uuid
 import zipfile
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +23,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.spec import AbstractBufferedFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -30,12 +33,13 @@ from riverrun.config.imports import ImportConfig
 from riverrun.errors import ConfigError, DeserializationError, EngineError, SerializationError, TaskMigratedError
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE, TopicPartition
 from riverrun.serde.serdes import LONG
+from riverrun.transfers import polled_table
 from riverrun.transfers.follower import Follower, FollowSettings
 from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import RowForm, SourceRow
 from riverrun.transfers.import_source import OnlyShare, PolledReader
 from riverrun.transfers.polled_files import PolledFiles
-from riverrun.transfers.polled_table import PolledTable
+from riverrun.transfers.polled_table import PolledTable, _digits_query
 from tests.brokers import free_port
 from tests.postgresql import running_postgres
 from tests.waiting import until
@@ -307,6 +311,84 @@ def test_times_with_nanoseconds_are_refused_and_a_query_may_cast_them(columns: s
         assert World(cast).catch_up() == [{"n": 1, "t": "2026-01-01 00:00:00.0000015"}]
 
 
+@pytest.mark.parametrize(
+    ("dialect", "type_", "digits", "is_refused"),
+    [
+        ("mssql", "datetime2", 7, True),
+        ("mssql", "datetime2", 6, False),
+        ("mssql", "geography", None, False),
+        ("oracle", "TIMESTAMP(9)", 9, True),
+        ("oracle", "TIMESTAMP(6)", 6, False),
+    ],
+)
+def test_only_a_position_with_nanoseconds_is_refused(
+    dialect: str, type_: str, digits: int | None, is_refused: bool, database: Database, tmp_path: Path
+) -> None:
+    # Of SQL Server and Oracle there is the catalog only.
+    catalog, schema, name = tmp_path / "catalog.db", "main", "orders"
+    with closing(sqlite3.connect(catalog)) as made, made:
+        made.execute(
+            "CREATE TABLE columns (table_schema TEXT, table_name TEXT, column_name TEXT, data_type TEXT, datetime_precision)"
+        )
+        made.executemany(
+            "INSERT INTO columns VALUES (?, ?, ?, ?, ?)",
+            [(schema, name, "ID", type_, digits), (schema, name, "word", "datetime2", 7)],
+        )
+    database.run(
+        "CREATE TABLE all_tab_columns (owner TEXT, table_name TEXT, column_name TEXT, data_type TEXT, data_scale INT)",
+        f"INSERT INTO all_tab_columns VALUES ('{schema}', '{name}', 'ID', '{type_}', {digits or 'NULL'})",
+        "INSERT INTO all_tab_columns VALUES ('main', 'orders', 'WORD', 'TIMESTAMP(9)', 9)",
+    )
+    table = PolledTable(replace(ORDERS, source=f"sqlite:///{database.path}", table="main.orders"))
+    engine = table._engine
+    sa.event.listen(
+        engine, "connect", lambda each, _record: each.execute(f"ATTACH '{catalog}' AS information_schema") and None
+    )
+    engine.dialect.name = dialect
+    if is_refused:
+        with pytest.raises(ConfigError, match=f"Column ID of table main.orders at .* with {digits} digits") as raised:
+            table.open()
+        assert "(6), or to a text" in str(raised.value)
+    else:
+        table.open()
+
+
+@pytest.mark.parametrize(("column", "is_utc"), [("TIMESTAMP", False), ("TIMESTAMP", True), ("DATE", False)])
+def test_positions_in_the_zone_of_a_server_are_refused(
+    column: str, is_utc: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A database that has such times plays MySQL, of which there is none.
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute(f"CREATE TABLE users (changed {column})")
+        database.execute("INSERT INTO users VALUES ('2026-01-01'), ('2026-01-02')")
+        types = database.execute("SELECT '2026-01-01'::TIMESTAMP").description
+    monkeypatch.setattr(polled_table, "_MYSQL_TIMESTAMP", (types or [])[0][1])
+    monkeypatch.setattr(polled_table, "_ZONE_IS_UTC", f"SELECT {is_utc}")
+    table = PolledTable(
+        replace(ORDERS, source=f"duckdb:///{path}", table="users", key=(), incremental=("changed",)), clock=lambda: 0.0
+    )
+    table._engine.dialect.name = "mysql"
+    first = "2026-01-01" if column == "DATE" else "1767225600000000"
+    table.resume(Position(first))
+    if column == "TIMESTAMP" and not is_utc:
+        with pytest.raises(
+            ConfigError, match="up to changed 1767225600000000 in the zone of its server, which is not UTC"
+        ):
+            table.open()
+        table.resume(Position(f"{first} UTC"))
+        assert table.position() == Position(f"{first} UTC")
+    table.open()
+    assert len(table.read(10).rows) == 1
+    assert table.position() == Position("2026-01-02" if column == "DATE" else "1767312000000000 UTC")
+
+
+def test_names_of_oracle_are_in_capitals() -> None:
+    found = _digits_query(sa.table("orders"), sa.make_url("oracle+oracledb://").get_dialect()())
+    assert found[0].endswith("owner = sys_context('USERENV', 'CURRENT_SCHEMA')")
+    assert found[1] == {"name": "ORDERS"}
+
+
 @pytest.mark.parametrize(("column", "value"), [("changed", "2999-01-01 00:00:00+00"), ("day", "9999-12-31")])
 def test_a_time_far_ahead_ends_the_import_before_it_hides_rows(column: str, value: str, tmp_path: Path) -> None:
     path = tmp_path / "shop.duckdb"
@@ -572,6 +654,27 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "a.json.gz", "wt") as file:
         file.write('{"n":1}\n')
     assert files_in(tmp_path, complete="at_once").catch_up() == [{"n": 1}]
+
+
+class BufferedFile(AbstractBufferedFile):  # type: ignore[misc]  # the library is not typed
+    """A file as stores of objects have it; its `readline` takes no size."""
+
+    def __init__(self, fs: Any, path: str) -> None:
+        super().__init__(fs, path, size=Path(path).stat().st_size)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return Path(self.path).read_bytes()[start:end]
+
+
+@pytest.mark.parametrize(("form", "text"), [("json", '{"n":"1"}\n{"n":"2"}'), ("csv", "n\n1\n2\n")])
+def test_files_of_stores_of_objects_are_read(
+    form: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalFileSystem, "_open", lambda fs, path, **_others: BufferedFile(fs, path))
+    (tmp_path / f"a.{form}").write_text(text)
+    (tmp_path / f"b.{form}.gz").write_bytes(gzip.compress(text.encode()))
+    world = files_in(tmp_path, format=form, complete="at_once", options={"header": "true"} if form == "csv" else {})
+    assert world.catch_up() == [{"n": "1"}, {"n": "2"}] * 2
 
 
 def test_bad_rows_end_the_import_or_become_letters(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from riverrun.config import StreamsConfig
 from riverrun.errors import ConfigError, EngineError, StreamsError
 from riverrun.kafka.consumer import Polled
 from riverrun.processor.handlers import ProducerRecord, error_handlers
-from riverrun.processor.sinks import OFFSET, PARTITION, TIMESTAMP, RefusedRecordsError, SinkBatch, SinkTable
+from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, RefusedRecordsError, SinkBatch, SinkTable
 from riverrun.records import TopicPartition
 from riverrun.testing.sinks import sink_table
 from riverrun.transfers import sql_sink
@@ -215,6 +215,23 @@ def test_postgresql_has_each_value_or_refuses_it(column: str, postgres: Place) -
     # Its own sessions have another zone.
     postgres.run("ALTER ROLE test SET timezone = 'Asia/Tokyo'")
     assert holds_or_refuses(postgres, "postgresql", column) == []
+
+
+@pytest.mark.parametrize(("column", "is_refused"), [("JSON", True), ("REAL", True), ("TEXT", False), ("BLOB", False)])
+def test_a_column_of_sqlite_that_makes_numbers_of_json_is_refused(
+    column: str, is_refused: bool, tmp_path: Path
+) -> None:
+    place = Place(URLS["sqlite"].format(tmp_path))
+    place.run(f"CREATE TABLE target (_key TEXT, n BIGINT, x {column}, {OWN.format('TEXT')})")
+    table = sink_table()
+    table = replace(table, schema=table.schema.append(pa.field("x", pa.string(), metadata=JSON_FIELD)))
+    sink = SqlSink(table, place.url, "target")
+    if is_refused:
+        with pytest.raises(ConfigError, match=f"Column x of table target is {column}, and the export has JSON"):
+            sink.begin([TP])
+    else:
+        sink.begin([TP])
+    sink.begin([])
 
 
 def test_columns_of_the_sinks_own_tables_change_nothing(places: dict[str, Place]) -> None:
@@ -547,6 +564,51 @@ def test_absent_fields_keep_the_values_of_a_row_of_postgresql(
     postgres: Place, sent: list[tuple[str, dict[str, Any] | None]]
 ) -> None:
     absent_fields_keep_the_rows_values(postgres, PARTED.format("text", OWN.format("timestamp")), sent)
+
+
+WHOLE = [("a", {"n": 1, "s": "x"}), ("b", {"n": 9, "s": "x"}), ("a", {"n": 2})]
+SPLIT = [("a", {"n": 2}), ("b", {"n": 9, "s": "x"}), ("a", {"s": "x"})]
+ODD = [("a", {"n": 9}), ("b", {"n": 9, "s": "x"}), ("a", {"n": 2, "s": "x"})]
+BAD = [("a", {"n": 9, "s": "no"}), ("b", {"n": 9, "s": "x"}), ("a", {"n": 2}), ("a", {"n": 9}), ("a", {"s": "x"})]
+
+
+@pytest.mark.parametrize(("sent", "refused"), [(WHOLE, [1]), (SPLIT, [1]), (ODD, [1]), (BAD, [1, 3])])
+@pytest.mark.parametrize("dialect", ["sqlite", "duckdb"])
+def test_parts_of_rows_are_refused_only_for_what_is_in_them(
+    places: dict[str, Place], dialect: str, sent: list[tuple[str, dict[str, Any]]], refused: list[int]
+) -> None:
+    place = places[dialect]
+    text, moment = ("TEXT", "TEXT") if dialect == "sqlite" else ("VARCHAR", "TIMESTAMP")
+    place.empty(
+        f"CREATE TABLE target (k {text} PRIMARY KEY, n BIGINT CHECK (n < 8), s {text} NOT NULL, {OWN.format(moment)})"
+    )
+    records: list[RawFields] = [
+        (key.encode(), json.dumps(row).encode(), 1, at, ()) for at, (key, row) in enumerate(sent)
+    ]
+    letters = followed(place, records, "continue", is_upsert=True, keeps_absent=True)
+    assert [int(dict(letter.headers)["__streams.errors.offset"] or b"") for letter in letters] == refused
+    assert place.run("SELECT k, n, s FROM target") == [("a", 2, "x")]
+
+
+@pytest.mark.parametrize("keeps_absent", [True, False])
+def test_values_that_must_be_unique_pass_from_row_to_row(keeps_absent: bool, tmp_path: Path) -> None:
+    place = Place(URLS["sqlite"].format(tmp_path))
+    place.run(
+        f"CREATE TABLE target (k TEXT PRIMARY KEY, n BIGINT UNIQUE, s TEXT, {OWN.format('TEXT')})",
+        "INSERT INTO target (k, n) VALUES ('a', 1), ('b', 5)",
+    )
+    sent: list[tuple[str, dict[str, Any]]] = (
+        [("c", {"n": 7, "s": "x"}), ("a", {"n": 2}), ("d", {"n": 1, "s": "y"})]
+        if keeps_absent
+        else [("a", {"n": 1}), ("b", {"n": 6}), ("a", {"n": 5})]
+    )
+    records: list[RawFields] = [
+        (key.encode(), json.dumps(row).encode(), 1, at, ()) for at, (key, row) in enumerate(sent)
+    ]
+    assert followed(place, records, "fail", is_upsert=True, keeps_absent=keeps_absent) == []
+    wanted = [("a", 2), ("b", 5), ("c", 7), ("d", 1)] if keeps_absent else [("a", 5), ("b", 6)]
+    assert place.run("SELECT k, n FROM target ORDER BY k") == wanted
+    assert place.run("SELECT next_offset FROM riverrun_offsets") == [(3,)]
 
 
 @contextmanager

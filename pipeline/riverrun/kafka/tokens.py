@@ -27,8 +27,10 @@ _KEPT = 0.75
 _LONGEST_S = 10 * 365 * 86_400
 # librdkafka waits as long for the first token of a client.
 _SECONDS = 10.0
-_PATIENCE_S, _SERIES_S = 30.0, 90.0
-"""How long refused logins may be those with an earlier token, and how long refusals belong together."""
+_PATIENCE_S = 30.0
+"""How long refused logins may be those with an earlier token."""
+_PAUSE_S = 5.0
+"""How long a service that has failed is not asked again for refused logins."""
 _MOST_BYTES = 1 << 20
 """Upper bound of a token service's answer."""
 
@@ -191,7 +193,8 @@ class Tokens:
         self._held: Token | None = None
         self._fetched_s = self._renew_s = 0.0
         self._is_first = True
-        self._refused_s = 0.0
+        self._refused_s: float | None = None
+        self._failed_s = 0.0
 
     def current(self) -> Token:
         """Return a token that is valid, a new one if the held one ends soon."""
@@ -202,6 +205,7 @@ class Tokens:
                 return self._held
             try:
                 self._held = self._fetched(now_s)
+                self._refused_s = None
             except (BrokerError, ConfigError) as error:
                 if self._held is None or self._held.expires_s <= now_s:
                     raise
@@ -215,10 +219,11 @@ class Tokens:
         """
         with self._lock:
             now_s = time.time()  # noqa: TID251 - as above
+            if 0 <= now_s - self._failed_s <= _PAUSE_S:
+                return True
             # Clients report logins with the earlier token for a while, and one with the new one is a refusal for good.
-            since_s = now_s - self._refused_s
-            if since_s <= _SERIES_S:
-                return since_s <= _PATIENCE_S
+            if self._refused_s is not None and self._held is not None and now_s < self._held.expires_s:
+                return now_s - self._refused_s <= _PATIENCE_S
             is_fresh = now_s - self._fetched_s <= _PATIENCE_S
             if self._held is None or (is_fresh and self._is_first):
                 return False
@@ -227,7 +232,9 @@ class Tokens:
                     self._held = self._fetched(now_s)
                 except (BrokerError, ConfigError) as error:
                     log.warning("the login was refused, and no new token was issued: %s", error)
-                    return isinstance(error, BrokerError) and error.retriable
+                    is_passing = isinstance(error, BrokerError) and error.retriable
+                    self._failed_s = now_s if is_passing else 0.0
+                    return is_passing
             self._refused_s = now_s
             return True
 

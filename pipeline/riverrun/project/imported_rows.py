@@ -189,11 +189,26 @@ def _values(column: pa.Array) -> list[Any]:
 
 def _millis(column: pa.Array) -> list[int | None]:
     """Return times in ms, without rounding."""
-    found: list[int | None] = in_microseconds(column).cast(pa.int64()).to_pylist()
+    found = _micros(column)
     if any(each is not None and each % _MILLIS for each in found):
-        message = "it has microseconds, and times of stores are ms"
+        message = "it has microseconds, and bounds of windows and versions are ms: select it by date_trunc('MILLISECOND', ...)"
         raise ValueError(message)
-    return [None if each is None else each // _MILLIS for each in found]
+    return _whole_millis(found)
+
+
+def _floored_millis(column: pa.Array) -> list[int | None]:
+    """Return times of updates in ms; queries such as Spark's current_timestamp() return microseconds."""
+    if column.type.unit == "ns":
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    return _whole_millis(_micros(column))
+
+
+def _micros(column: pa.Array) -> list[int | None]:
+    return in_microseconds(column).cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+
+
+def _whole_millis(times: list[int | None]) -> list[int | None]:
+    return [None if each is None else each // _MILLIS for each in times]
 
 
 @dataclass(slots=True)
@@ -219,7 +234,8 @@ class RowsOfFile:
             column = self.batch.column(name)
             # Times of windows, versions and updates are ms; a value may be a time as well.
             is_own = pa.types.is_timestamp(column.type) and name not in {"key", "value"}
-            read = _millis if is_own else _values
+            own = _floored_millis if name == "timestamp" else _millis
+            read = own if is_own else _values
             try:
                 self._columns[name] = read(column)
             except _MISFITS:

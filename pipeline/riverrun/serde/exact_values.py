@@ -21,6 +21,12 @@ FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 _NANOS = re.compile(r":\d\d[.,]\d{6}\d*[1-9]")
 
 
+class TimeMisfitError(ValueError):
+    """A time that columns do not have."""
+
+    hint = 'Let an export declare the column "string", or skip such records: deserialization_exception_handler.'
+
+
 def micros(time_ms: int) -> int:
     """Return a time in ms as columns hold it, in µs.
 
@@ -29,7 +35,7 @@ def micros(time_ms: int) -> int:
     """
     if not FIRST_MS <= time_ms <= LAST_MS:
         message = f"{time_ms} ms is a time outside the years 1 to 9999"
-        raise ValueError(message)
+        raise TimeMisfitError(message)
     return time_ms * 1000
 
 
@@ -53,7 +59,7 @@ def moment_in(text: str) -> dt.datetime:
         return msgspec.convert(text, dt.datetime)
     except msgspec.ValidationError as error:
         message = f"{text!r} is not a time of the years 1 to 9999"
-        raise ValueError(message) from error
+        raise TimeMisfitError(message) from error
 
 
 def exact_double(value: float) -> float:
@@ -73,7 +79,19 @@ def refuse_nanos(text: str) -> None:
     """Refuse a text with a time that has more digits than microseconds."""
     if _NANOS.search(text):
         message = f"{text!r} has nanoseconds, and columns have microseconds"
-        raise ValueError(message)
+        raise TimeMisfitError(message)
+
+
+def refuse_cut_times(value: Any, written: Any) -> None:
+    """Refuse a value, of builtin types, with times that have fewer digits than they have as JSON."""
+    if isinstance(value, dt.datetime):
+        refuse_nanos(str(written))
+    elif isinstance(value, dict) and isinstance(written, dict):
+        for name, each in value.items():
+            refuse_cut_times(each, written.get(name))
+    elif isinstance(value, list | tuple | set | frozenset) and isinstance(written, list):
+        for each, part in zip(value, written, strict=False):
+            refuse_cut_times(each, part)
 
 
 def json_of(value: Any) -> str:
@@ -129,6 +147,12 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
         return pa.struct([part.with_type(_in_microseconds(part.type)) for part in kind])
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_in_microseconds(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_in_microseconds(kind.value_type)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_microseconds(kind.value_type)), kind.list_size)
+    if pa.types.is_dictionary(kind) and pa.types.is_timestamp(kind.value_type):
+        return _in_microseconds(kind.value_type)
     if pa.types.is_map(kind):
         item = kind.item_field.with_type(_in_microseconds(kind.item_type))
         return pa.map_(kind.key_field.with_type(_in_microseconds(kind.key_type)), item)

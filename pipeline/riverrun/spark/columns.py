@@ -18,7 +18,7 @@ from msgspec import inspect
 
 from riverrun.errors import DeserializationError
 from riverrun.serde.api import field_names, plain_reader
-from riverrun.serde.exact_values import end_micros, json_of, micros, moment_in
+from riverrun.serde.exact_values import TimeMisfitError, end_micros, exact_double, json_of, micros, moment_in
 from riverrun.windows import Windowed
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Columns:
                 values.append(None if each is None else self.read(each))
             except Exception as error:  # a serde may raise anything
                 message = f"A {self.what} cannot be read: {error}"
-                raise DeserializationError(message).at(**places(number)) from error
+                raise DeserializationError(message, hint=_hint(error)).at(**places(number)) from error
         return [array(column, values, places) for column in self.columns]
 
 
@@ -104,8 +104,12 @@ def array(column: FrameColumn, values: Sequence[Any], places: Callable[[int], di
                 pa.array([made], column.kind)
             except _MISFITS as error:
                 message = f"{made!r} is not of type {column.kind}, as column {column.name} requires: {error}"
-                raise DeserializationError(message).at(**places(number)) from error
+                raise DeserializationError(message, hint=_hint(error)).at(**places(number)) from error
         raise
+
+
+def _hint(error: Exception) -> str | None:
+    return error.hint if isinstance(error, TimeMisfitError) else None
 
 
 def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
@@ -240,7 +244,7 @@ def _union(found: inspect.UnionType, within: tuple[type, ...]) -> tuple[pa.DataT
     if len(types) == 1:
         return _shape(types[0], within)
     if {type(each) for each in types} == {inspect.IntType, inspect.FloatType}:
-        return pa.float64(), float
+        return pa.float64(), exact_double
     return pa.string(), json_of
 
 

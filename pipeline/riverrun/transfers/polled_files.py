@@ -7,6 +7,7 @@ as that of batch imports does. Of a file that was taken in part, it has the numb
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
 import re
 import zipfile
@@ -256,7 +257,9 @@ class PolledFiles:
 
 def _pieces(file: Any, name: str) -> Iterator[bytes]:
     """Yield the bytes between line feeds; refuse a piece that would fill the memory, such as one of a gzip bomb."""
-    while piece := file.readline(MOST_BYTES + 1):
+    # Files of fsspec's stores read lines only as a whole.
+    lines = io.BufferedReader(file)
+    while piece := lines.readline(MOST_BYTES + 1):
         if len(piece) > MOST_BYTES:
             message = f"A line of {name} has more than {MOST_BYTES:,} bytes"
             raise DeserializationError(message, hint="Is it a file of lines, in the format that the import names?")

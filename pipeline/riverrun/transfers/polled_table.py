@@ -30,7 +30,7 @@ from riverrun.transfers.import_source import Found
 from riverrun.transfers.sql_sink import columns_of, engine_of, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from riverrun.config.imports import ImportConfig
 
@@ -38,11 +38,26 @@ if TYPE_CHECKING:
 _MOST_COUNTED = 100_000
 # Rows with one value are read at once where no second column tells them apart.
 _MOST_ALIKE = 1_000_000
-# Time zones that the database does not name, and clocks that differ.
-_FINER = re.compile(
-    r"TIME(STAMP)?_NS|(DATETIME2|DATETIMEOFFSET)(?!\()|(TIME|TIMESTAMP|DATETIME2|DATETIMEOFFSET) ?\([7-9]\)"
+_NANOS = re.compile(r"TIME(STAMP)?_NS")
+_TIME_DIGITS: Mapping[str, str] = {
+    "mssql": "SELECT column_name, data_type, datetime_precision FROM information_schema.columns"
+    " WHERE table_name = :name AND table_schema = {}",
+    "oracle": "SELECT column_name, data_type, data_scale FROM all_tab_columns"
+    " WHERE data_type LIKE 'TIMESTAMP%' AND table_name = :name AND owner = {}",
+}
+"""Queries of the digits that times of a table have, where these may be more than six; SQLAlchemy does not read them."""
+_OWN_SCHEMA = {"mssql": "schema_name()", "oracle": "sys_context('USERENV', 'CURRENT_SCHEMA')"}
+_MICRO_DIGITS = 6
+_CASTS = {"mssql": "DATETIME2(6)", "oracle": "TIMESTAMP(6)", "duckdb": "TIMESTAMP"}
+_MYSQL_TIMESTAMP = 7
+"""The number that drivers of MySQL and MariaDB have for the type TIMESTAMP, which is read in the zone of the session."""
+_ZONE_IS_UTC = (
+    "SELECT convert_tz(cast('2026-01-15' AS DATETIME), '+00:00', @@global.time_zone) = cast('2026-01-15' AS DATETIME)"
+    " AND convert_tz(cast('2026-07-15' AS DATETIME), '+00:00', @@global.time_zone) = cast('2026-07-15' AS DATETIME)"
 )
-"""Types with digits behind microseconds; those of SQL Server have seven by default."""
+# Positions of these databases have a mark since sessions are in UTC: those without it are in the zone of the server.
+_MARKED = re.compile(r"(-?\d+) UTC")
+# Time zones that the database does not name, and clocks that differ.
 _LONGEST_AHEAD = dt.timedelta(days=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _FINITE_HINT = "Correct the row, or select the others by a query, such as one with WHERE isfinite(at)."
@@ -79,6 +94,7 @@ class PolledTable:
         self._look = _look_by_index(self._from, self._columns)
         self._upto: str | None = None
         self._key: str | None = None
+        self._has_mark = False
         self._shown = ""
         self._highest: deque[tuple[float, Any]] = deque()
         self._has_more = False
@@ -87,11 +103,15 @@ class PolledTable:
         """Resume at a position."""
         self._upto, self._key = position.upto, position.after
         self._shown = position.upto or ""
+        marked = _MARKED.fullmatch(self._shown) if self._is_of_mysql else None
+        self._has_mark = marked is not None
+        if marked:
+            self._upto = marked[1]
         self._has_more = False
 
     def position(self) -> Position:
         """Return the position after the last row that was read."""
-        return Position(self._upto, self._key)
+        return Position(f"{self._upto} UTC" if self._has_mark else self._upto, self._key)
 
     def committed(self) -> None:
         """Do nothing: there is no state besides the position."""
@@ -107,26 +127,52 @@ class PolledTable:
                 message = f"{self._what} at {self._address} has two columns with the name {twice[0]}"
                 raise ConfigError(message, hint="Records have each name once: give one of them another by AS.")
             self._refuse_finer()
+            if self._is_of_mysql and self._upto is not None and not self._has_mark:
+                self._refuse_shifted()
             if self._table is not None:
                 has_index = _may_have_index(self._engine, self._table, self._columns[0])
                 self._look = (_look_by_index if has_index else _look_by_scan)(self._table, self._columns)
 
+    @property
+    def _is_of_mysql(self) -> bool:
+        return self._engine.dialect.name in {"mysql", "mariadb"}
+
+    def _refuse_shifted(self) -> None:
+        """Refuse a position in the zone of the server, from a version whose sessions had it."""
+        with self._engine.connect() as connection:
+            found: Any = connection.execute(sa.select(self._rising).select_from(self._from).limit(0))
+            if found.cursor.description[0][1] != _MYSQL_TIMESTAMP or connection.exec_driver_sql(_ZONE_IS_UTC).scalar():
+                return
+        message = f"{self._what} was imported up to {self._columns[0]} {self._upto} in the zone of its server, which is not UTC"
+        hint = "Rename the import: that imports everything, or the rows that a query selects, such as those of the last day."
+        raise ConfigError(message, hint=hint)
+
     def _refuse_finer(self) -> None:
         """Refuse columns with nanoseconds: Python's times would be cut, and not be those that the database compares."""
-        dialect, types = self._engine.dialect, dict[str, str]()
+        dialect = self._engine.dialect
+        with self._engine.connect() as connection:
+            for name, type_ in self._finer(connection).items():
+                message = f"Column {name} of {self._what.lower()} at {self._address} is {type_}, and records have microseconds"
+                hint = f"Select it by a query that casts it, such as to {_CASTS[dialect.name]}, or to a text."
+                raise ConfigError(message, hint=hint)
+
+    def _finer(self, connection: sa.Connection) -> dict[str, str]:
+        """Return the types of columns with digits behind microseconds, by their names."""
+        dialect = connection.dialect
         if dialect.name == "duckdb":
             query = sa.select(sa.text("*")).select_from(self._from).compile(dialect=dialect)
-            with self._engine.connect() as connection:
-                types = {row[0]: str(row[1]) for row in connection.exec_driver_sql(f"DESCRIBE {query}")}
-        elif dialect.name in {"mssql", "oracle"} and self._table is not None:
-            columns = sa.inspect(self._engine).get_columns(self._table.name, self._table.schema)
-            types = {each["name"]: str(each["type"].compile(dialect)) for each in columns}
-        for name, type_ in types.items():
-            if is_finer(type_):
-                message = f"Column {name} of {self._what.lower()} at {self._address} is {type_}, and records have microseconds"
-                raise ConfigError(
-                    message, hint="Select it by a query that casts it, such as to TIMESTAMP, or to a text."
-                )
+            described = ((row[0], str(row[1])) for row in connection.exec_driver_sql(f"DESCRIBE {query}"))
+            return {name: type_ for name, type_ in described if _NANOS.search(type_)}
+        if self._table is None or dialect.name not in _TIME_DIGITS:
+            return {}
+        # Others than those of the position are cut as they always were: seven digits are the default of SQL Server.
+        text, given = _digits_query(self._table, dialect)
+        rising = {name.lower() for name in self._columns}
+        return {
+            name: f"{type_} with {digits} digits of a second"
+            for name, type_, digits in connection.execute(sa.text(text), given)
+            if name.lower() in rising and (digits or 0) > _MICRO_DIGITS
+        }
 
     def close(self) -> None:
         """Close the connections."""
@@ -151,6 +197,7 @@ class PolledTable:
         if rows:
             last = rows[-1][self._columns[0]]
             self._upto, self._shown = _as_text(last, self._columns[0]), str(last)
+            self._has_mark = self._is_of_mysql and isinstance(last, dt.datetime)
             self._key = _as_json(rows[-1][self._columns[1]], self._columns[1]) if len(self._columns) > 1 else None
         return Found(found, has_more=self._has_more, is_end=not self._has_more)
 
@@ -337,13 +384,13 @@ class PolledTable:
         return waiting
 
 
-def is_finer(type_: str) -> bool:
-    """Return whether a column of a type has digits behind microseconds.
-
-    >>> [is_finer(each) for each in ("TIMESTAMP_NS[]", "DATETIME2", "TIMESTAMP(9)", "TIMESTAMP(6)", "DATETIME2(3)")]
-    [True, True, True, False, False]
-    """
-    return _FINER.search(type_.upper()) is not None
+def _digits_query(table: sa.TableClause, dialect: Any) -> tuple[str, dict[str, str]]:
+    """Return the query of the digits that times of a table have, and its parameters."""
+    # Oracle has names without capitals in capitals.
+    named = dialect.denormalize_name if dialect.requires_name_normalize else str
+    given = {"name": named(table.name)} | ({"schema": named(table.schema)} if table.schema else {})
+    schema = ":schema" if table.schema else _OWN_SCHEMA[dialect.name]
+    return _TIME_DIGITS[dialect.name].format(schema), given
 
 
 def _table(name: str) -> sa.TableClause:

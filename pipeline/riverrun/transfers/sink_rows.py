@@ -21,7 +21,7 @@ from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, R
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
 from riverrun.schemas.framed import HEAD_BYTES, MAGIC
 from riverrun.serde.api import plain_reader
-from riverrun.serde.exact_values import LAST_MS, exact_double, micros, refuse_nanos, rows_with_odd_numbers
+from riverrun.serde.exact_values import LAST_MS, exact_double, micros, refuse_cut_times, rows_with_odd_numbers
 from riverrun.serde.serdes import JSON, is_json
 from riverrun.serde.windowed import of_any_size
 from riverrun.spark.columns import TIME, Columns, FrameColumn, array, builtin, column_of, field_columns
@@ -145,15 +145,14 @@ def _value_part(serde: Serde[Any]) -> Columns:
     if not columns:
         return Columns((column_of("value", serde.value_type),), read, "value")
     _refuse_own([column.name for column in columns])
-    times = [column.name for column in columns if column.kind == TIME] if is_json(serde) else []
+    is_text = is_json(serde)
 
     def row(data: bytes) -> Any:
+        value = builtin(read(data))
         # Decoders round times of JSON to microseconds.
-        if times and _LONG_TIME.search(data):
-            fields = msgspec.json.decode(data)
-            for name in times:
-                refuse_nanos(str(fields.get(name)))
-        return builtin(read(data))
+        if is_text and _LONG_TIME.search(data):
+            refuse_cut_times(value, msgspec.json.decode(data))
+        return value
 
     return Columns(columns, row, "value")
 

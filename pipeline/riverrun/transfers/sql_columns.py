@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from riverrun.errors import ConfigError
+from riverrun.processor.sinks import JSON_FIELD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -129,9 +130,12 @@ def check_types(connection: sa.Connection, rows: sa.Table, table: SinkTable) -> 
     dialect = connection.dialect.name
     for field in table.schema:
         type_ = ColumnType.of(there.get(field.name, ""), dialect)
-        if type_.changes(field.type):
+        # SQLite makes numbers of texts in such columns, with 15 digits.
+        is_number = dialect == "sqlite" and type_.kind in {"numeric", "double"}
+        if type_.changes(field.type) or (is_number and field.metadata == JSON_FIELD):
             message = (
-                f"Column {field.name} of table {rows.fullname} is {there[field.name]}, and the export has {field.type}:"
+                f"Column {field.name} of table {rows.fullname} is {there[field.name]}, and the export has"
+                f" {'JSON' if field.metadata == JSON_FIELD else field.type}:"
                 " values would be rounded or cut"
             )
             raise ConfigError(message, hint="Alter the column, or export to another table.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -151,20 +152,21 @@ class SqlSink:
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write the rows and the offsets in one transaction."""
         changes = self._changes()
-        with self._told(f"write {len(changes)} rows", changes), self._engine.begin() as connection:
-            # The offsets first: they lock their rows until the end, so an owner that was fenced fails before it writes.
-            for tp in sorted(offsets):
-                self._advance(connection, tp, offsets[tp])
+        with self._told(f"write {len(changes)} rows", changes, offsets), self._engine.begin() as connection:
+            self._advance_all(connection, offsets)
             for is_deletion, rows in self._grouped(changes):
                 (self._delete if is_deletion else self._write)(connection, rows)
-            for tp, before, kept in self._removals:
-                self._remove(connection, tp, before, kept)
+            self._remove_all(connection)
         self._pending.clear()
         self._removals.clear()
 
     def remove(self, tp: TopicPartition, before: int, kept: Sequence[int]) -> None:
         """Remove rows of records that the topic no longer has, with the next commit (`RemovesRows`)."""
         self._removals.append((tp, before, kept))
+
+    def _remove_all(self, connection: sa.Connection) -> None:
+        for tp, before, kept in self._removals:
+            self._remove(connection, tp, before, kept)
 
     def _remove(self, connection: sa.Connection, tp: TopicPartition, before: int, kept: Sequence[int]) -> None:
         """Remove the rows of a partition whose records are gone."""
@@ -217,6 +219,11 @@ class SqlSink:
         self._epochs[tp] = int(found.epoch)
         return None if found.next_offset is None else int(found.next_offset)
 
+    def _advance_all(self, connection: sa.Connection, offsets: Mapping[TopicPartition, int]) -> None:
+        # Before rows: this locks the offsets until the end, so an owner that was fenced fails before it writes.
+        for tp in sorted(offsets):
+            self._advance(connection, tp, offsets[tp])
+
     def _advance(self, connection: sa.Connection, tp: TopicPartition, offset: int) -> None:
         """Move the offset of a partition, which locks its row until the end of the transaction."""
         owned = sa.and_(self._of(tp), self._offsets.c.epoch == self._epochs.get(tp, -1))
@@ -247,10 +254,8 @@ class SqlSink:
                 left.pop(key, None)
             else:
                 left[key] = {**left.get(key, {}), **row}
-        groups: dict[frozenset[str], list[dict[str, Any]]] = {}
-        for row in left.values():
-            groups.setdefault(frozenset(row), []).append(row)
-        return [(True, [*gone.values()]), *((False, rows) for rows in groups.values())]
+        # Only neighbours are one statement: rows may take values over that must be unique.
+        return [(True, [*gone.values()]), *((False, list(rows)) for _, rows in groupby(left.values(), frozenset))]
 
     def _key_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(row[column] for column in self._table.key)
@@ -373,13 +378,19 @@ class SqlSink:
         return self._engine.connect() if self._dialect == "duckdb" else nullcontext()
 
     @contextmanager
-    def _told(self, doing: str, changes: Sequence[Change] = ()) -> Iterator[None]:
+    def _told(
+        self, doing: str, changes: Sequence[Change] = (), offsets: Mapping[TopicPartition, int] | None = None
+    ) -> Iterator[None]:
         try:
             yield
         except (SQLAlchemyError, *_UNBOUND) as error:
-            raise self._error(error, doing, changes) from error
+            if (found := self._error(error, doing, changes, offsets or {})) is not None:
+                raise found from error
 
-    def _error(self, error: Exception, doing: str, changes: Sequence[Change]) -> ConfigError | EngineError:
+    def _error(
+        self, error: Exception, doing: str, changes: Sequence[Change], offsets: Mapping[TopicPartition, int]
+    ) -> ConfigError | EngineError | None:
+        """Return the error to raise; None if the changes could be written one by one."""
         reason = reason_of(error)
         waiting = EngineError(f"The database {self._place} cannot {doing}: {reason}", hint="Check that it runs.")
         if getattr(error, "connection_invalidated", False) or not isinstance(error, (StatementError, *_UNBOUND)):
@@ -390,9 +401,15 @@ class SqlSink:
                 return self._gone()
             if _is_passing(error):
                 return waiting
-            refused = self._refused(changes)
-        except SQLAlchemyError:
-            return waiting
+            refused = self._written_in_order(changes, offsets) if changes else {}
+        except SQLAlchemyError as other:
+            if not isinstance(other, StatementError) or _is_passing(other):
+                return waiting
+            # Such as a condition that is checked at the end of the transaction.
+            refused = {}
+        else:
+            if changes and not refused:
+                return None
         hint = "Nothing of the transaction was written. Alter the table, then follow again."
         whole = f"The database {self._place} refuses"
         if not refused:
@@ -406,21 +423,62 @@ class SqlSink:
             return RefusedRecordsError(first, reasons, hint=hint)
         return ConfigError(first, hint=hint)
 
-    def _refused(self, changes: Sequence[Change]) -> dict[tuple[TopicPartition, int], Exception]:
-        """Return the errors of the rows that the database refuses, by their places."""
-        # Errors of a statement with many rows name none of them. Each row is tried, and nothing of it is committed. Rows
-        # stay in the transaction until one is refused, as they may be refused only together.
-        found: dict[tuple[TopicPartition, int], Exception] = {}
+    def _written_in_order(
+        self, changes: Sequence[Change], offsets: Mapping[TopicPartition, int]
+    ) -> dict[tuple[TopicPartition, int], Exception]:
+        """Write change by change, and return the errors of records that the database refuses; commit if there are none."""
+        # Errors of a statement with many rows name none of them.
+        refused: dict[tuple[TopicPartition, int], Exception] = {}
+        held: dict[Any, tuple[dict[str, Any], list[tuple[TopicPartition, int]]]] = {}
+        taken: list[Change] = []
         with self._engine.connect() as connection:
-            for is_deletion, row in changes:
-                try:
-                    (self._delete if is_deletion else self._write)(connection, [row])
-                except (StatementError, *_UNBOUND) as error:
-                    if _is_passing(error):
-                        raise
-                    connection.rollback()
-                    found[TopicPartition(self._table.topic, row[PARTITION]), row[OFFSET]] = error
-        return found
+            self._advance_all(connection, offsets)
+            for number, (is_deletion, row) in enumerate(changes):
+                place = TopicPartition(self._table.topic, row[PARTITION]), row[OFFSET]
+                key = self._key_of(row) if self._table.is_upsert else number
+                # A part of a row that is refused alone may fit together with the next part.
+                earlier, places = held.pop(key, ({}, []))
+                whole = row if is_deletion else {**earlier, **row}
+                error = self._refusal(connection, (is_deletion, whole), taken, offsets)
+                if error is None:
+                    for each in places:
+                        del refused[each]
+                elif whole == row or self._refusal(connection, (is_deletion, row), taken, offsets) is not None:
+                    refused[place] = error
+                    if not is_deletion:
+                        held[key] = whole, [*places, place]
+            if not refused:
+                self._remove_all(connection)
+                connection.commit()
+        return refused
+
+    def _refusal(
+        self,
+        connection: sa.Connection,
+        change: Change,
+        taken: list[Change],
+        offsets: Mapping[TopicPartition, int],
+    ) -> Exception | None:
+        """Write a change, and note it as taken; undo it, and return the error, if the database refuses it."""
+        has_savepoints = self._dialect != "duckdb"
+        try:
+            with connection.begin_nested() if has_savepoints else nullcontext():
+                self._apply(connection, change)
+        except (StatementError, *_UNBOUND) as error:
+            if _is_passing(error):
+                raise
+            if not has_savepoints:
+                connection.rollback()
+                self._advance_all(connection, offsets)
+                for each in taken:
+                    self._apply(connection, each)
+            return error
+        taken.append(change)
+        return None
+
+    def _apply(self, connection: sa.Connection, change: Change) -> None:
+        is_deletion, row = change
+        (self._delete if is_deletion else self._write)(connection, [row])
 
 
 def _is_of_row(error: Exception) -> bool:

@@ -384,7 +384,12 @@ class Admin:
 
     def groups_of(self, tps: Collection[TopicPartition]) -> list[str]:
         """Return the sorted groups that have committed offsets of any of these partitions, if this client may see them."""
-        return sorted(name for name in (self._groups.names() if tps else ()) if self._has_offsets(name, tps))
+        try:
+            names = self._groups.names() if tps else ()
+        except BrokerError as error:
+            log.warning("which groups read %s is not known: %s", ", ".join(map(str, sorted(tps))), error)
+            return []
+        return sorted(name for name in names if self._has_offsets(name, tps))
 
     def _has_offsets(self, group: str, tps: Collection[TopicPartition]) -> bool:
         try:

@@ -54,7 +54,8 @@ def test_a_replay_does_not_depend_on_the_list_of_groups(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
-        raise BrokerError("Not authorized")
+        message = "Not authorized"
+        raise BrokerError(message)
 
     monkeypatch.setattr(Requests, "result", refuse)
     with caplog.at_level(logging.WARNING):

@@ -9,11 +9,16 @@ import pytest
 from riverrun import (
     STRING,
     Consumed,
+    FixedKeyProcessor,
+    FixedKeyRecord,
     Grouped,
     Joined,
     Materialized,
+    Processor,
     Produced,
+    Record,
     Repartitioned,
+    Stores,
     StreamsBuilder,
     TopicPartition,
 )
@@ -56,6 +61,34 @@ def moved(stream: KStream[str, str]) -> None:
     through.group_by_key(GROUPED).count(Materialized(name="counts")).to_stream().map_values(str).to("out", TO_STRINGS)
 
 
+def stores() -> list[Any]:
+    return [Stores.key_value_store("seen", STRING, STRING)]
+
+
+class Seen(Processor[str, str, str, str]):
+    stores = staticmethod(stores)
+
+    def process(self, record: Record[str, str]) -> None: ...
+
+
+class SeenValues(FixedKeyProcessor[str, str, str]):
+    stores = staticmethod(stores)
+
+    def process(self, record: FixedKeyRecord[str, str]) -> None: ...
+
+
+def processed(stream: KStream[str, str]) -> None:
+    stream.map_values(str.upper).process(Seen)
+
+
+def processed_values(stream: KStream[str, str]) -> None:
+    stream.process_values(SeenValues)
+
+
+def counted_last(stream: KStream[str, str]) -> None:
+    stream.map_values(str.upper).group_by_key(GROUPED).count(Materialized(name="counts"))
+
+
 def chosen(stream: KStream[str, str]) -> None:
     stream.to(lambda _k, v, _t: v, TO_STRINGS)
     stream.map_values(str.upper).to("out", TO_STRINGS)
@@ -70,6 +103,9 @@ def chosen(stream: KStream[str, str]) -> None:
         (several, "in", "topic out"),
         (moved, "in", ""),
         (moved, "app-v1-moved-repartition", "store counts, topic out"),
+        (processed, "in", "store seen"),
+        (processed_values, "in", "store seen"),
+        (counted_last, "in", ""),
         (chosen, "in", "topics out, topics that a function chooses"),
         (chain, "elsewhere", ""),
     ],

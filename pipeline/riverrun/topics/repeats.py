@@ -108,12 +108,18 @@ def _ancestors(sub: SubTopology, source: SourceNode) -> Mapping[str, frozenset[s
 
 
 def _before_others(sub: SubTopology, above: Mapping[str, frozenset[str]]) -> Iterator[Node]:
-    """Yield the nodes that may have seen a record before another node failed on it; `above` as `_ancestors` returns it."""
+    """Yield the nodes that may have done something before they, or other nodes, failed; `above` as `_ancestors` returns it."""
     nodes = {node.name: node for node in sub.nodes if node.name in above}
     for name, node in nodes.items():
         # Nodes above it have processed the record before. They may fail at another part of the record, if they make several.
-        if nodes.keys() - above[name] - {name} or not all(_makes_one(nodes[each]) for each in above[name]):
+        is_before = nodes.keys() - above[name] - {name} or not all(_makes_one(nodes[each]) for each in above[name])
+        if is_before or _may_do_a_part(node):
             yield node
+
+
+def _may_do_a_part(node: Node) -> bool:
+    # A user's processor may write to its stores, and an aggregation to some windows, before a function fails.
+    return isinstance(node, ProcessorNode) and bool(node.functions) and not _is_table(node)
 
 
 def _is_table(node: Node) -> bool:

@@ -26,7 +26,7 @@ from riverrun.errors import RangeError
 from riverrun.kafka import ranges
 from riverrun.topics import repeats
 from riverrun.topics.letters import DeadLetter, DeadLetters, ReplayPlan
-from riverrun.topics.repeats import Repeats, newest_rows, repeated, tables
+from riverrun.topics.repeats import Repeats, newest_rows, repeated, set_back, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 STRINGS = Consumed(STRING, STRING)
 TO_STRINGS = Produced(STRING, STRING)
+ROWS_OF = Materialized(STRING, STRING, name="rows")
 GROUPED = Grouped(STRING, STRING)
 
 
@@ -126,6 +127,55 @@ def joined() -> Topology:
 
 def test_only_topics_that_are_read_as_tables_have_rows() -> None:
     assert tables(joined(), "app", ["rows", "in"]) == {"rows"}
+
+
+def to_table(builder: StreamsBuilder) -> None:
+    builder.stream("in", STRINGS).map_values(str.upper).to_table(ROWS_OF)
+
+
+def moved_to_table(builder: StreamsBuilder) -> None:
+    builder.stream("in", STRINGS).select_key(lambda _key, value: value).to_table(ROWS_OF)
+
+
+def changes_of_rows(builder: StreamsBuilder) -> None:
+    builder.table_from_changes("in", Consumed.debezium(), Materialized(name="rows"))
+
+
+def aggregated(builder: StreamsBuilder) -> None:
+    counted(builder.stream("in", STRINGS))
+
+
+def read_as_rows(builder: StreamsBuilder) -> None:
+    builder.table("in", STRINGS, Materialized(name="rows"))
+
+
+@pytest.mark.parametrize(
+    ("add", "names"),
+    [
+        (to_table, ("rows",)),
+        (moved_to_table, ("rows",)),
+        (changes_of_rows, ("rows",)),
+        (aggregated, ()),
+        (read_as_rows, ()),
+    ],
+)
+def test_tables_made_of_streams_may_lose_newer_rows(add: Any, names: tuple[str, ...]) -> None:
+    builder = StreamsBuilder()
+    add(builder)
+    assert set_back(builder.build(), "app-v1", ["in"]) == names
+
+
+def test_newer_rows_of_tables_made_of_streams_are_replaced_only_on_request() -> None:
+    builder = StreamsBuilder()
+    to_table(builder)
+    topology = builder.build()
+    log: Any = Log()
+    found = DeadLetters(log, "dead", "ann", reader=lambda: ("app-v1", topology))
+    planned = found.plan([letter(0, b"a", "in", left_no_trace=True)])
+    assert not planned.repeats
+    with pytest.raises(RangeError, match="may replace newer rows of tables: rows") as raised:
+        found.carry_out(planned)
+    assert "--again" in (raised.value.hint or "")
 
 
 ROWS = TopicPartition("rows", 0)

@@ -69,6 +69,22 @@ def tables(topology: Topology, application_id: str, origins: Iterable[str]) -> f
     )
 
 
+def set_back(topology: Topology, application_id: str, origins: Iterable[str]) -> tuple[str, ...]:
+    """Return the tables, made of streams of these topics, in which a late record may replace a newer row."""
+    left, seen, found = set(origins), set[str](), set[str]()
+    while left - seen:
+        topics = left - seen
+        seen |= topics
+        for sub, source in _reading(topology, application_id, topics):
+            above = _ancestors(sub, source)
+            for node in (node for node in sub.nodes if node.name in above):
+                if isinstance(node, ProcessorNode) and node.lineage is Lineage.ROWS:
+                    found |= _stores(sub, node) or {node.name}
+                elif isinstance(node, SinkNode) and node.topic in sub.repartition_topics:
+                    left.add(full_name(sub, application_id, node.topic))
+    return tuple(sorted(found))
+
+
 def newest_rows(admin: Admin, rows: Iterable[Row]) -> Mapping[tuple[TopicPartition, bytes | None], int]:
     """Return the offset of the last record of each key after the given rows; a key without later records is left out."""
     asked = set[tuple[TopicPartition, bytes | None]]()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError
 
 from riverrun.errors import BrokerError
+from riverrun.kafka import admin
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.requests import Requests
 from riverrun.records import TopicPartition
@@ -34,13 +35,18 @@ class Listing:
 
 
 class Brokers(Admin):
-    """An admin client of a cluster whose groups all read a topic."""
+    """An admin client of a cluster whose groups all read a topic; the coordinator of one may not answer."""
+
+    is_slow = False
 
     def __init__(self, client: Any) -> None:
         super().__init__({"bootstrap.servers": "nowhere:1"})
         self._requests.client = client
 
-    def committed(self, _group: str, tps: Any, *_: Any, **__: Any) -> dict[TopicPartition, Any]:
+    def committed(self, group: str, tps: Any, patience_s: float = 90, **_: Any) -> dict[TopicPartition, Any]:
+        if group == "audit" and self.is_slow:
+            message = f"Cannot read stable offsets within {patience_s} s"
+            raise BrokerError(message, retriable=True)
         return dict.fromkeys(tps, 0)
 
 
@@ -61,3 +67,20 @@ def test_a_replay_does_not_depend_on_the_list_of_groups(
     with caplog.at_level(logging.WARNING):
         assert Brokers(Listing()).groups_of([ORDERS]) == []
     assert "Not authorized" in caplog.text
+
+
+def test_a_group_without_a_coordinator_is_waited_for_briefly(caplog: pytest.LogCaptureFixture) -> None:
+    brokers = Brokers(Listing())
+    brokers.is_slow = True
+    with caplog.at_level(logging.DEBUG):
+        assert brokers.groups_of([ORDERS]) == ["reports"]
+    assert "whether 1 group reads orders-0 is not known: 'audit'" in caplog.text
+    assert "within 3.0 s" in caplog.text
+
+
+def test_many_groups_are_asked_for_a_limited_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "_ALL_GROUPS_SECONDS", 0.0)
+    assert Brokers(Listing()).groups_of([ORDERS]) == []
+    assert "whether 2 groups read orders-0 is not known: 'audit, reports'" in caplog.text

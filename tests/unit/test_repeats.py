@@ -23,6 +23,7 @@ from riverrun import (
     TopicPartition,
 )
 from riverrun.errors import RangeError
+from riverrun.hosting.progress import reporting_progress
 from riverrun.kafka import ranges
 from riverrun.topics import repeats
 from riverrun.topics.letters import DeadLetter, DeadLetters, ReplayPlan
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from riverrun import KStream, Topology
+    from riverrun.hosting.progress import Progress
     from riverrun.records import OffsetRange, RawFields
 
 STRINGS = Consumed(STRING, STRING)
@@ -215,6 +217,7 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> DeadLetters:
     log: Any = Log()
     monkeypatch.setattr(repeats, "read_fields", log.fields)
     assert ranges.read_fields is not None
+    monkeypatch.setattr(DeadLetters, "list", lambda *_: iter(()))
     return DeadLetters(log, "dead", "ann", reader=lambda: ("app-v1", joined()))
 
 
@@ -224,6 +227,26 @@ def test_rows_that_a_later_record_has_replaced_are_found(letters: DeadLetters) -
     planned = letters.plan([letter(0, b"a"), letter(2, b"a"), letter(1, b"b"), letter(4, b"b"), letter(0, b"a", "in")])
     assert [each.offset for each in planned.outdated] == [0, 1]
     assert [each.offset for each in planned.letters] == [2, 4, 0]
+
+
+def test_records_that_have_become_no_rows_do_not_make_earlier_ones_old(
+    letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, lost = letter(0, b"a", left_no_trace=True), letter(2, b"a", left_no_trace=True)
+    monkeypatch.setattr(DeadLetters, "list", lambda *_: iter([old, lost]))
+    assert letters.plan([old]).letters == (old,)
+    # Both become rows: the newer one counts.
+    assert letters.plan([old, lost]).outdated == (old,)
+    # A handler that continued may have left the row in the table.
+    monkeypatch.setattr(DeadLetters, "list", lambda *_: iter([old, letter(2, b"a")]))
+    assert letters.plan([old]).outdated == (old,)
+
+
+def test_the_search_for_newer_rows_reports_its_progress(letters: DeadLetters) -> None:
+    seen: list[Progress] = []
+    with reporting_progress(seen.append):
+        letters.plan([letter(1, b"b")])
+    assert seen == [("look for newer rows", 0, 3), ("look for newer rows", 3, 3)]
 
 
 def test_only_letters_whose_record_has_left_a_trace_repeat_something(letters: DeadLetters) -> None:

@@ -132,12 +132,14 @@ def replay(
     topics that are read with `table` are left out if their key has a newer row. In tables made of streams, a record may replace
     a newer row: these are named.
     """
+    from riverrun.project.progress_bar import progress_bar
     from riverrun.topics.letters import other_groups
 
     mended = _mended(value, value_file)
     chosen = _chosen(context, name, wanted.topic, wanted.filter(places), everything=everything)
     letters = _letters(context, name, wanted.topic)
-    planned = letters.plan(chosen)
+    with progress_bar():
+        planned = letters.plan(chosen)
     if planned.outdated:
         echo(f"left out, as their keys have newer rows: {', '.join(letter.name for letter in planned.outdated)}")
     if dry_run:

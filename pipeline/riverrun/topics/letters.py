@@ -250,8 +250,10 @@ class DeadLetters:
         self._require_origins(chosen)
         application_id, topology = self._reader()
         rows = tables(topology, application_id, {letter.origin.topic for letter in chosen})
-        of_tables = ((each.origin, each.key, each.origin_offset) for each in chosen if each.origin.topic in rows)
-        newest = newest_rows(self._admin, of_tables)
+        of_tables = [(each.origin, each.key, each.origin_offset) for each in chosen if each.origin.topic in rows]
+        newest = (
+            newest_rows(self._admin, of_tables, self._lost() - {_read_at(each) for each in chosen}) if of_tables else {}
+        )
         old = [each for each in chosen if newest.get((each.origin, each.key), -1) > each.origin_offset]
         left = [each for each in chosen if each not in old]
         partial = {letter.origin.topic for letter in left if not letter.left_no_trace}
@@ -265,6 +267,10 @@ class DeadLetters:
             tuple(others),
             set_back(topology, application_id, of_streams),
         )
+
+    def _lost(self) -> set[tuple[TopicPartition, int]]:
+        """Return where the records were that have left no trace, so that earlier rows of their keys are the newest ones."""
+        return {_read_at(letter) for letter in self.list(LetterFilter(decided=True)) if letter.left_no_trace}
 
     def carry_out(self, planned: ReplayPlan, value: bytes | None = None, *, again: bool = False) -> int:
         """Carry out a replay, as `replay` does."""
@@ -339,6 +345,10 @@ class DeadLetters:
             for name, text in own.items()
             for note in control_topic.readable(LETTERS_TOPIC, {name: text}, _note)
         }
+
+
+def _read_at(letter: DeadLetter) -> tuple[TopicPartition, int]:
+    return letter.origin, letter.origin_offset
 
 
 def other_groups(planned: ReplayPlan) -> str:

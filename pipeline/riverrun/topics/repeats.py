@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from riverrun.hosting.progress import counted_batches
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import RAW_KEY, RAW_OFFSET, OffsetRange, TopicPartition
 from riverrun.runtime.layout import full_name
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from riverrun.kafka.admin import Admin
     from riverrun.topology.nodes import Node, SubTopology
@@ -85,19 +86,28 @@ def set_back(topology: Topology, application_id: str, origins: Iterable[str]) ->
     return tuple(sorted(found))
 
 
-def newest_rows(admin: Admin, rows: Iterable[Row]) -> Mapping[tuple[TopicPartition, bytes | None], int]:
-    """Return the offset of the last record of each key after the given rows; a key without later records is left out."""
+def newest_rows(
+    admin: Admin, rows: Iterable[Row], ignored: Container[tuple[TopicPartition, int]] = ()
+) -> Mapping[tuple[TopicPartition, bytes | None], int]:
+    """Return the offset of the last record of each key after the given rows; a key without later records is left out.
+
+    Ignored offsets are those of records that have become no rows.
+    """
     asked = set[tuple[TopicPartition, bytes | None]]()
     first: dict[TopicPartition, int] = {}
     for tp, key, offset in rows:
         asked.add((tp, key))
         first[tp] = min(offset, first.get(tp, offset))
     begins, ends = admin.beginning_offsets(first), admin.end_offsets(first)
+    later = {tp: OffsetRange(min(max(offset + 1, begins[tp]), ends[tp]), ends[tp]) for tp, offset in first.items()}
     newest: dict[tuple[TopicPartition, bytes | None], int] = {}
-    for origin, offset in first.items():
-        start = min(max(offset + 1, begins[origin]), ends[origin])
-        for tp, batch in read_fields(admin, {origin: OffsetRange(start, ends[origin])}):
-            newest |= {(tp, fields[RAW_KEY]): fields[RAW_OFFSET] for fields in batch if (tp, fields[RAW_KEY]) in asked}
+    everything = sum(part.size for part in later.values())
+    for tp, batch in counted_batches("look for newer rows", read_fields(admin, later), everything):
+        newest |= {
+            (tp, fields[RAW_KEY]): fields[RAW_OFFSET]
+            for fields in batch
+            if (tp, fields[RAW_KEY]) in asked and (tp, fields[RAW_OFFSET]) not in ignored
+        }
     return newest
 
 

@@ -15,8 +15,6 @@ from riverrun.kafka.requests import Requests
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     import pytest
 
 ORDERS = TopicPartition("orders", 0)
@@ -25,13 +23,12 @@ ORDERS = TopicPartition("orders", 0)
 class Listing:
     """A client to which one broker has listed its groups, and another has not."""
 
-    def list_consumer_groups(self, **_: Any) -> Future[Any]:
+    def list_consumer_groups(self, **_: Any) -> Any:
         found: Any = SimpleNamespace(
             valid=[SimpleNamespace(group_id=name) for name in ("reports", "audit")],
             errors=[KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)],
         )
-        done: Any = SimpleNamespace(result=lambda *_: found)
-        return done
+        return SimpleNamespace(result=lambda *_: found)
 
 
 class Brokers(Admin):

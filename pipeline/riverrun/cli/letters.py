@@ -121,27 +121,34 @@ def replay(
     dry_run: Dry = False,
     again: Annotated[
         bool,
-        typer.Option("--again", metavar="", help="Let stores and topics get records twice that were not set aside."),
+        typer.Option(
+            "--again", metavar="", help="Let stores and topics get records twice, and tables lose newer rows."
+        ),
     ] = False,
 ) -> None:
     """Write the records of letters to where they come from, each once: key, value, headers and event time as they were.
 
-    Records whose windows have closed count as late. If the cause is still there, they become letters again. Letters of tables
-    are left out if their key has a newer row.
+    Records whose windows have closed count as late. If the cause is still there, they become letters again. Letters of
+    topics that are read with `table` are left out if their key has a newer row. In tables made of streams, a record may replace
+    a newer row: these are named.
     """
+    from riverrun.project.progress_bar import progress_bar
     from riverrun.topics.letters import other_groups
 
     mended = _mended(value, value_file)
     chosen = _chosen(context, name, wanted.topic, wanted.filter(places), everything=everything)
     letters = _letters(context, name, wanted.topic)
-    planned = letters.plan(chosen)
+    with progress_bar():
+        planned = letters.plan(chosen)
     if planned.outdated:
         echo(f"left out, as their keys have newer rows: {', '.join(letter.name for letter in planned.outdated)}")
     if dry_run:
         _show_all(list(planned.letters), "would be replayed")
         if planned.repeats:
             echo(f"may get records twice: {planned.repeats}")
-    if planned.groups and (dry_run or not planned.repeats or again):
+        if planned.set_back:
+            echo(f"may lose newer rows: {', '.join(planned.set_back)}")
+    if planned.groups and (dry_run or again or not (planned.repeats or planned.set_back)):
         echo(f"get the records as well: {other_groups(planned)}")
     if not dry_run:
         echo(f"{counted(letters.carry_out(planned, mended, again=again), 'letter')} replayed")

@@ -209,7 +209,7 @@ def read_as_table(
             made: Operator = source if store is None else lived.applied(source, store, node)
             return made
 
-        add_operator(topology, name, operator, parent, functions=lived.functions)
+        add_operator(topology, name, operator, parent, functions=lived.functions, lineage=Lineage.ROWS)
         if store is not None:
             topology.add_state_store(store, name)
 

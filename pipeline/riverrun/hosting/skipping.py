@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import ProcessingError, RangeError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.control_topic import ControlTopic
@@ -154,7 +155,10 @@ def _send_letter(application: Application, skip: Skip, owner: TransactionalProdu
         return
     record = skip.record
     where = context_of(skip.tp, record, "skip", skip.task_id)
-    letter = without_trace(dead_letter_queue_record(topic, where, ProcessingError(f"Skipped by {this_user()}")))
+    letter = dead_letter_queue_record(topic, where, ProcessingError(f"Skipped by {this_user()}"))
+    # Otherwise an attempt that failed may have written something.
+    if application.config.streams.processing_guarantee == EXACTLY_ONCE_V2:
+        letter = without_trace(letter)
     owner.send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -24,7 +25,7 @@ from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
 from riverrun.kafka.groups import GroupClients, GroupProgress, Groups, GroupState
 from riverrun.kafka.reaching import require_answer
 from riverrun.kafka.requests import REQUEST_SECONDS, Leaders, Requests, log_sizes
-from riverrun.records import TopicPartition, counted, is_legal_topic
+from riverrun.records import TopicPartition, counted, is_legal_topic, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 # Longer than the `transaction.timeout.ms` of workers (60 s), after which brokers abort an abandoned transaction.
 STABLE_SECONDS = 90.0
+# Other groups are only named: a cluster may have thousands, and coordinators that are away.
+_GROUP_SECONDS, _ALL_GROUPS_SECONDS = 3.0, 30.0
 # A transaction is being committed, or a broker that was just started is still reading its log.
 _NOT_YET = frozenset(
     {
@@ -383,16 +386,28 @@ class Admin:
         return self._groups.state(group)
 
     def groups_of(self, tps: Collection[TopicPartition]) -> list[str]:
-        """Return the sorted groups that have committed offsets of any of these partitions, if this client may see them."""
-        return sorted(name for name in (self._groups.names() if tps else ()) if self._has_offsets(name, tps))
-
-    def _has_offsets(self, group: str, tps: Collection[TopicPartition]) -> bool:
+        """Return the sorted groups that have committed offsets of any of these partitions, if brokers answer in time."""
+        read = ", ".join(map(str, sorted(tps)))
         try:
-            return bool(self.committed(group, tps, isolation="read_uncommitted"))
+            names = sorted(self._groups.names()) if tps else []
+        except BrokerError as error:
+            log.warning("which groups read %s is not known: %s", read, error)
+            return []
+        deadline = time.monotonic() + _ALL_GROUPS_SECONDS
+        known = {name: self._has_offsets(name, tps) for name in names if time.monotonic() < deadline}
+        unknown = [name for name in names if known.get(name) is None]
+        if unknown:
+            count, verb = counted(len(unknown), "group"), "reads" if len(unknown) == 1 else "read"
+            log.warning("whether %s %s %s is not known: %s", count, verb, read, shortened(", ".join(unknown)))
+        return [name for name in names if known.get(name)]
+
+    def _has_offsets(self, group: str, tps: Collection[TopicPartition]) -> bool | None:
+        try:
+            return bool(self.committed(group, tps, _GROUP_SECONDS, isolation="read_uncommitted"))
         # Another group's coordinator may be away, or refuse this client.
         except BrokerError as error:
-            log.warning("whether group %s reads %s is not known: %s", group, ", ".join(map(str, sorted(tps))), error)
-            return False
+            log.debug("offsets of group %s are not known: %s", group, error)
+            return None
 
     def member_messages(self, group: str) -> tuple[tuple[bytes, bytes], ...] | None:
         """Return what each member joined a group with, and its plan; empty for an unknown group, None during a rebalance."""

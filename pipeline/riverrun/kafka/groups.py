@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import weakref
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from riverrun.kafka.coordinators import CoordinatorRequest
     from riverrun.kafka.requests import Requests
+
+log = logging.getLogger(__name__)
 
 # Each attempt asks another broker, so two that do not answer leave time for a third one.
 _ATTEMPTS = 3
@@ -49,11 +52,11 @@ class Groups:
         self._requests = requests
 
     def names(self) -> list[str]:
-        """Return the names of all groups that this client may see."""
-        with self._requests.asking("list groups"):
-            found = self._requests.client.list_consumer_groups(request_timeout=REQUEST_SECONDS).result()
-            for error in found.errors:
-                raise error
+        """Return the names of all groups that this client may see, without those of brokers that do not answer."""
+        future = self._requests.client.list_consumer_groups(request_timeout=REQUEST_SECONDS)
+        found = self._requests.result(future, "list groups")
+        for error in found.errors:
+            log.warning("a broker has not listed its groups: %s", error)
         return [each.group_id for each in found.valid]
 
     def state(self, group: str) -> GroupState:

@@ -31,7 +31,7 @@ from riverrun.processor.handlers import (
 from riverrun.records import OffsetRange, TopicPartition, counted, whole_number
 from riverrun.runtime.layout import is_internal_topic
 from riverrun.serde.api import shown_reader
-from riverrun.topics.repeats import Repeats, newest_rows, repeated, tables
+from riverrun.topics.repeats import Repeats, newest_rows, repeated, set_back, tables
 from riverrun.topics.serdes import jsonable, readable, serdes_of
 
 if TYPE_CHECKING:
@@ -161,12 +161,14 @@ class ReplayPlan:
         outdated: Letters of tables that are left out: their key has a newer row, which they would replace.
         repeats: What may see a record twice: letters do not say that these records have left no trace.
         groups: Other groups that read the topics to which the records return.
+        set_back: Tables that are made of streams, in which the records may replace newer rows.
     """
 
     letters: tuple[DeadLetter, ...]
     outdated: tuple[DeadLetter, ...]
     repeats: Repeats
     groups: tuple[str, ...]
+    set_back: tuple[str, ...] = ()
 
 
 class DeadLetters:
@@ -237,7 +239,8 @@ class DeadLetters:
 
         A letter that was replayed or discarded meanwhile is left out, as is one of a table whose key has a newer row. Each
         record goes to the partition that it was read from, even one of a repartition topic. `value` replaces the value of a
-        single letter. `again` allows that stores and topics see records twice. Returns the number of records.
+        single letter. `again` allows that stores and topics see records twice, and that tables made of streams lose newer
+        rows. Returns the number of records.
         """
         return self.carry_out(self.plan(letters), value, again=again)
 
@@ -247,14 +250,27 @@ class DeadLetters:
         self._require_origins(chosen)
         application_id, topology = self._reader()
         rows = tables(topology, application_id, {letter.origin.topic for letter in chosen})
-        of_tables = ((each.origin, each.key, each.origin_offset) for each in chosen if each.origin.topic in rows)
-        newest = newest_rows(self._admin, of_tables)
+        of_tables = [(each.origin, each.key, each.origin_offset) for each in chosen if each.origin.topic in rows]
+        newest = (
+            newest_rows(self._admin, of_tables, self._lost() - {_read_at(each) for each in chosen}) if of_tables else {}
+        )
         old = [each for each in chosen if newest.get((each.origin, each.key), -1) > each.origin_offset]
         left = [each for each in chosen if each not in old]
         partial = {letter.origin.topic for letter in left if not letter.left_no_trace}
         groups = self._admin.groups_of({letter.origin for letter in left})
         others = (group for group in groups if group != application_id)
-        return ReplayPlan(tuple(left), tuple(old), repeated(topology, application_id, partial), tuple(others))
+        of_streams = {letter.origin.topic for letter in left} - rows
+        return ReplayPlan(
+            tuple(left),
+            tuple(old),
+            repeated(topology, application_id, partial),
+            tuple(others),
+            set_back(topology, application_id, of_streams),
+        )
+
+    def _lost(self) -> set[tuple[TopicPartition, int]]:
+        """Return where the records were that have left no trace, so that earlier rows of their keys are the newest ones."""
+        return {_read_at(letter) for letter in self.list(LetterFilter(decided=True)) if letter.left_no_trace}
 
     def carry_out(self, planned: ReplayPlan, value: bytes | None = None, *, again: bool = False) -> int:
         """Carry out a replay, as `replay` does."""
@@ -267,6 +283,10 @@ class DeadLetters:
             if planned.groups:
                 message = f"{message}, and so do {other_groups(planned)}"
             hint = f"{_NOTHING_CHANGED} --again accepts that. processing.exception.handler = set-aside avoids it."
+            raise RangeError(message, hint=hint)
+        if planned.set_back and not again:
+            message = f"A replay may replace newer rows of tables: {', '.join(planned.set_back)}"
+            hint = f"{_NOTHING_CHANGED} --again accepts that. Choose letters whose keys have no newer row."
             raise RangeError(message, hint=hint)
         return self._decide(planned.letters, REPLAYED, value)
 
@@ -325,6 +345,10 @@ class DeadLetters:
             for name, text in own.items()
             for note in control_topic.readable(LETTERS_TOPIC, {name: text}, _note)
         }
+
+
+def _read_at(letter: DeadLetter) -> tuple[TopicPartition, int]:
+    return letter.origin, letter.origin_offset
 
 
 def other_groups(planned: ReplayPlan) -> str:

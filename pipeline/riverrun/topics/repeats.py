@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from riverrun.hosting.progress import counted_batches
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import RAW_KEY, RAW_OFFSET, OffsetRange, TopicPartition
 from riverrun.runtime.layout import full_name
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from riverrun.kafka.admin import Admin
     from riverrun.topology.nodes import Node, SubTopology
@@ -69,19 +70,44 @@ def tables(topology: Topology, application_id: str, origins: Iterable[str]) -> f
     )
 
 
-def newest_rows(admin: Admin, rows: Iterable[Row]) -> Mapping[tuple[TopicPartition, bytes | None], int]:
-    """Return the offset of the last record of each key after the given rows; a key without later records is left out."""
+def set_back(topology: Topology, application_id: str, origins: Iterable[str]) -> tuple[str, ...]:
+    """Return the tables, made of streams of these topics, in which a late record may replace a newer row."""
+    left, seen, found = set(origins), set[str](), set[str]()
+    while left - seen:
+        topics = left - seen
+        seen |= topics
+        for sub, source in _reading(topology, application_id, topics):
+            above = _ancestors(sub, source)
+            for node in (node for node in sub.nodes if node.name in above):
+                if isinstance(node, ProcessorNode) and node.lineage is Lineage.ROWS:
+                    found |= _stores(sub, node) or {node.name}
+                elif isinstance(node, SinkNode) and node.topic in sub.repartition_topics:
+                    left.add(full_name(sub, application_id, node.topic))
+    return tuple(sorted(found))
+
+
+def newest_rows(
+    admin: Admin, rows: Iterable[Row], ignored: Container[tuple[TopicPartition, int]] = ()
+) -> Mapping[tuple[TopicPartition, bytes | None], int]:
+    """Return the offset of the last record of each key after the given rows; a key without later records is left out.
+
+    Ignored offsets are those of records that have become no rows.
+    """
     asked = set[tuple[TopicPartition, bytes | None]]()
     first: dict[TopicPartition, int] = {}
     for tp, key, offset in rows:
         asked.add((tp, key))
         first[tp] = min(offset, first.get(tp, offset))
     begins, ends = admin.beginning_offsets(first), admin.end_offsets(first)
+    later = {tp: OffsetRange(min(max(offset + 1, begins[tp]), ends[tp]), ends[tp]) for tp, offset in first.items()}
     newest: dict[tuple[TopicPartition, bytes | None], int] = {}
-    for origin, offset in first.items():
-        start = min(max(offset + 1, begins[origin]), ends[origin])
-        for tp, batch in read_fields(admin, {origin: OffsetRange(start, ends[origin])}):
-            newest |= {(tp, fields[RAW_KEY]): fields[RAW_OFFSET] for fields in batch if (tp, fields[RAW_KEY]) in asked}
+    everything = sum(part.size for part in later.values())
+    for tp, batch in counted_batches("look for newer rows", read_fields(admin, later), everything):
+        newest |= {
+            (tp, fields[RAW_KEY]): fields[RAW_OFFSET]
+            for fields in batch
+            if (tp, fields[RAW_KEY]) in asked and (tp, fields[RAW_OFFSET]) not in ignored
+        }
     return newest
 
 
@@ -108,12 +134,18 @@ def _ancestors(sub: SubTopology, source: SourceNode) -> Mapping[str, frozenset[s
 
 
 def _before_others(sub: SubTopology, above: Mapping[str, frozenset[str]]) -> Iterator[Node]:
-    """Yield the nodes that may have seen a record before another node failed on it; `above` as `_ancestors` returns it."""
+    """Yield the nodes that may have done something before they, or other nodes, failed; `above` as `_ancestors` returns it."""
     nodes = {node.name: node for node in sub.nodes if node.name in above}
     for name, node in nodes.items():
         # Nodes above it have processed the record before. They may fail at another part of the record, if they make several.
-        if nodes.keys() - above[name] - {name} or not all(_makes_one(nodes[each]) for each in above[name]):
+        is_before = nodes.keys() - above[name] - {name} or not all(_makes_one(nodes[each]) for each in above[name])
+        if is_before or _may_do_a_part(node):
             yield node
+
+
+def _may_do_a_part(node: Node) -> bool:
+    # A user's processor may write to its stores, and an aggregation to some windows, before a function fails.
+    return isinstance(node, ProcessorNode) and bool(node.functions) and not _is_table(node)
 
 
 def _is_table(node: Node) -> bool:

@@ -146,6 +146,8 @@ class Lineage(Enum):
 
     TABLE = "table"
     """Updates of a table: the last one of each key is a row."""
+    ROWS = "rows"
+    """Updates of a table that is made of a stream's records, which may have changed on the way."""
     KEPT = "kept"
     """Exactly one record per input record, with its key."""
     OTHER = "other"

@@ -60,7 +60,7 @@ def _breach_above(
         read = sorted(topology.repartition_topics.keys() & node.topics) if isinstance(node, SourceNode) else []
         return _breach(topology, writers, read[0], seen) if read else f"it has the records of {name}"
     match node.lineage:
-        case Lineage.TABLE:
+        case Lineage.TABLE | Lineage.ROWS:
             return None
         case Lineage.KEPT:
             return _several(node.parents) or _breach_above(topology, writers, node.parents[0], seen)

@@ -371,3 +371,23 @@ def test_only_the_last_header_of_a_letter_says_that_its_record_left_no_trace() -
         (letter,) = letters_of(driver)
         assert letter.left_no_trace is whole
         assert letter.headers == ((SET_ASIDE, None), ("h", b"1"), (SET_ASIDE, None))
+
+
+def table_and_stream(optimization: str) -> Topology:
+    builder = StreamsBuilder()
+    table = builder.table("table", STRINGS, Materialized(name="table"))
+    table.to_stream().map_values(refuse).to("rows", TO_STRINGS)
+    builder.stream("in", STRINGS).left_join(table, lambda left, _: refuse(left)).to("out", TO_STRINGS)
+    return builder.build(optimization=optimization)
+
+
+def test_a_record_from_which_a_table_is_restored_is_not_set_aside() -> None:
+    """It would come back into the store with the next restore."""
+    driver = run(table_and_stream("none"), ("table", "a", "bad"))
+    assert driver.get_key_value_store("table").get("a") is None
+    reused = table_and_stream("reuse.ktable.source.topics")
+    driver = run(reused, ("table", "a", "x"), ("in", "a", "bad"))
+    assert driver.dropped() == {"set-aside": 1}, "nothing is restored from the other input"
+    with pytest.raises(ProcessingError, match="sets a record aside, but there is none") as raised:
+        run(reused, ("table", "a", "bad"))
+    assert "reuse.ktable.source.topics" in (raised.value.hint or "")

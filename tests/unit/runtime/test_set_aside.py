@@ -33,6 +33,7 @@ from riverrun import (
     TopicPartition,
 )
 from riverrun.processor.handlers import SET_ASIDE, Response, dead_letter_queue_record
+from riverrun.records import RawRecord
 from riverrun.runtime.packs import pack_header, packed
 from riverrun.testing import TopologyTestDriver
 from riverrun.topics.letters import letter_of
@@ -391,3 +392,22 @@ def test_a_record_from_which_a_table_is_restored_is_not_set_aside() -> None:
     with pytest.raises(ProcessingError, match="sets a record aside, but there is none") as raised:
         run(reused, ("table", "a", "bad"))
     assert "reuse.ktable.source.topics" in (raised.value.hint or "")
+
+
+def test_of_a_pack_that_a_commit_has_split_no_later_record_is_set_aside() -> None:
+    """Its records share a place, and the first one still waits for its partner."""
+    builder = StreamsBuilder()
+    table = builder.table("table", STRINGS, Materialized(name="table", history_retention=timedelta(seconds=1)))
+    moved = builder.stream("in", STRINGS).repartition(Repartitioned(STRING, STRING, name="moved"))
+    waiting = Joined(STRING, STRING, grace_period=timedelta(milliseconds=5))
+    joined = moved.left_join(table, lambda left, _: left, joined=waiting)
+    joined.map_values(refuse).to("out", TO_STRINGS)
+    driver = TopologyTestDriver(builder.build(), ASIDE)
+    task = next(task for task in driver._tasks.values() if "table" in task.stores())
+    tp = next(tp for tp in task.spec.inputs if tp.topic != "table")
+    pack = packed([b"a"] * 3, [b"bad", b"x", b"y"], [1, 2, 30], [()] * 3)
+    task.add_records(tp, [RawRecord(None, pack, 30, 0, pack_header(task.spec.id))])
+    task.process(2)
+    driver._commit(task)
+    with pytest.raises(ProcessingError, match="sets a record aside, but there is none"):
+        task.process(1)

@@ -30,7 +30,7 @@ def without_set_aside(attempt: Callable[[Sequence[SetAside]], T]) -> T:
             task_id = error.aside.task_id
             if len(aside) == MOST_SET_ASIDE:
                 message = f"Task {task_id} sets more than {MOST_SET_ASIDE} records aside: {error.message}"
-                hint = "Each repeats the slice. Keep them out with a filter, or set continue instead of set-aside as the handler."
+                hint = "Each repeats the slice. Keep them out with a filter, or set continue instead of set-aside as handler."
                 raise ProcessingError(message, hint=hint) from error
             log.warning("task %s starts over: %s", task_id, error)
             aside.append(error.aside)

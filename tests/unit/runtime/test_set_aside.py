@@ -24,6 +24,7 @@ from riverrun import (
     Processor,
     Produced,
     PunctuationType,
+    Record,
     Repartitioned,
     Serde,
     StreamJoined,
@@ -42,7 +43,7 @@ from tests.depth import depth
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun import ErrorHandlerContext, KStream, ProcessorContext, Record, Topology
+    from riverrun import ErrorHandlerContext, KStream, ProcessorContext, Topology
     from riverrun.topics.letters import DeadLetter
 
 STRINGS = Consumed(STRING, STRING)
@@ -411,3 +412,27 @@ def test_of_a_pack_that_a_commit_has_split_no_later_record_is_set_aside() -> Non
     driver._commit(task)
     with pytest.raises(ProcessingError, match="sets a record aside, but there is none"):
         task.process(1)
+
+
+def test_a_punctuation_stays_if_a_record_that_is_processed_after_it_is_set_aside() -> None:
+    class Ticking(Processor[str, str, str, str]):
+        def init(self, context: ProcessorContext) -> None:
+            self.context = context
+            context.schedule(timedelta(milliseconds=3), PunctuationType.WALL_CLOCK_TIME, self._tick)
+
+        def process(self, record: Record[str, str]) -> None:
+            self.context.forward(record.with_value(refuse(record.value)))
+
+        def _tick(self, time_ms: int) -> None:
+            self.context.forward(Record("a", "tick", time_ms))
+
+    builder = StreamsBuilder()
+    table = builder.table("table", STRINGS, Materialized(name="table"))
+    joined = builder.stream("in", STRINGS).left_join(table, lambda left, _: left, joined=Joined(STRING, STRING))
+    joined.process(Ticking).to("out", TO_STRINGS)
+    driver = TopologyTestDriver(builder.build(), ASIDE | {"max.task.idle.ms": 1})
+    driver.input_topic("in", STRING, STRING).pipe_input("a", "bad", timestamp=1)
+    assert not letters_of(driver), "it waits for the table"
+    driver.advance_wall_clock_time(timedelta(milliseconds=5))
+    assert len(letters_of(driver)) == 1
+    assert values(driver, "out") == [b"tick"]

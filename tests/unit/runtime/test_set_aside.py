@@ -400,7 +400,7 @@ def test_of_a_pack_that_a_commit_has_split_no_later_record_is_set_aside() -> Non
     builder = StreamsBuilder()
     table = builder.table("table", STRINGS, Materialized(name="table", history_retention=timedelta(seconds=1)))
     moved = builder.stream("in", STRINGS).repartition(Repartitioned(STRING, STRING, name="moved"))
-    waiting = Joined(STRING, STRING, grace_period=timedelta(milliseconds=5))
+    waiting: Joined[Any, Any, Any] = Joined(STRING, STRING, grace_period=timedelta(milliseconds=5))
     joined = moved.left_join(table, lambda left, _: left, joined=waiting)
     joined.map_values(refuse).to("out", TO_STRINGS)
     driver = TopologyTestDriver(builder.build(), ASIDE)

@@ -14,7 +14,7 @@ from riverrun.spark.tasks import inputs
 from riverrun.spark.tasks.setting_aside import MOST_SET_ASIDE, without_set_aside
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 SET_ASIDE: Any = SimpleNamespace(task_id="0_0")
 
@@ -58,7 +58,7 @@ def test_each_repeat_of_a_slice_waits_anew_for_brokers(monkeypatch: pytest.Monke
         message = "in-0@5 is set aside"
         raise SetAsideError(message, SET_ASIDE)
 
-    attempts = [away, sets_aside, away, lambda aside: aside]
+    attempts: list[Callable[[Any], Any]] = [away, sets_aside, away, list]
     admin: Any = SimpleNamespace(is_answered=lambda _seconds: True)
     streams = SimpleNamespace(task_timeout_ms=200)
     connected = SimpleNamespace(admin=admin, application=SimpleNamespace(config=SimpleNamespace(streams=streams)))
@@ -67,4 +67,4 @@ def test_each_repeat_of_a_slice_waits_anew_for_brokers(monkeypatch: pytest.Monke
     monkeypatch.setattr(inputs, "_RETRY_SECONDS", 0)
     work: Any = SimpleNamespace(task_id="0_0", job=None)
     done: Any = executor.run_task(work, lambda _job: None)  # type: ignore[arg-type,return-value]
-    assert list(done) == [SET_ASIDE]
+    assert done == [SET_ASIDE]

@@ -100,7 +100,7 @@ class ErrorHandlerContext:
         serialization_origin: The part that a sink could not serialise; None for other failures. Kafka Streams passes it to
             `ProductionExceptionHandler.handleSerializationError`, and calls `handleError` for other failures.
         may_be_set_aside: Whether the answer may be `Response.set_aside`. Otherwise the failure concerns no input record since
-            the last commit, or nothing can be undone (`at_least_once`).
+            the last commit, its input serves as a changelog, or nothing can be undone (`at_least_once`).
     """
 
     topic: str | None

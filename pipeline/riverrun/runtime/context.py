@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.processor.metrics import Measurement, StreamsMetrics, metric_config
@@ -76,34 +76,26 @@ class Environment:
 
 
 class Sources:
-    """Input records as they were read, by place, until the next commit.
+    """Input records as they were read, by the object made for their place, until the next commit.
 
-    Records of a pack share one place. The first one is found by the place, the others by the object made for each of them, as
-    is what time has brought out.
+    Records of a pack share one place, and a commit may come between them.
     """
 
     def __init__(self) -> None:
-        self._by_place: dict[RecordMetadata, RawRecord | None] = {}
         self._by_object: dict[int, tuple[RecordMetadata, RawRecord | None, bool]] = {}
 
-    def keep(self, metadata: RecordMetadata, source: RawRecord | None, *, is_by_time: bool = False) -> None:
+    def keep(self, metadata: RecordMetadata, source: RawRecord | None, *, is_by_time: bool) -> None:
         """Remember the input record of a place."""
-        if is_by_time or self._by_place.setdefault(metadata, source) is not source:
-            # The object is kept as well: until then, no other one can get its id.
-            self._by_object[id(metadata)] = metadata, source, is_by_time
+        # The object is kept as well: until then, no other one can get its id.
+        self._by_object[id(metadata)] = metadata, source, is_by_time
 
     def of(self, metadata: Place | None) -> tuple[RawRecord | None, bool]:
         """Return the record that came from a place, None if it is not known, and whether only time has brought it out."""
-        if metadata is None:
-            return None, False
-        if id(metadata) in self._by_object:
-            _, source, is_by_time = self._by_object[id(metadata)]
-            return source, is_by_time
-        return self._by_place.get(cast("RecordMetadata", metadata)), False
+        _, source, is_by_time = self._by_object.get(id(metadata), (None, None, False))
+        return source, is_by_time
 
     def clear(self) -> None:
         """Forget all records."""
-        self._by_place.clear()
         self._by_object.clear()
 
 

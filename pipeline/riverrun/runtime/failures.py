@@ -41,7 +41,7 @@ from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.serde.api import hint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.processor.handlers import (
         ErrorHandlers,
@@ -59,8 +59,9 @@ log = logging.getLogger(__name__)
 
 _NO_RECORD = "Correct it and start again. No handler is asked about what concerns no record."
 _NONE_TO_SET_ASIDE = (
-    "What time has brought out, a punctuation, a global table, and at_least_once have none. A handler can look at"
-    " context.may_be_set_aside, and answer Response.resume() then."
+    "What time has brought out, a punctuation, a global table, and at_least_once have none. Nor has the input of a table that"
+    " is restored from it (reuse.ktable.source.topics). A handler can look at context.may_be_set_aside, and answer"
+    " Response.resume() then."
 )
 # A chain of processors is recognised on the stack by the code that calls them.
 _PROCESSORS = {UserProcessor.process.__code__, UserFixedKeyProcessor.process.__code__}
@@ -91,10 +92,21 @@ class Failures:
     """Asks a task's handlers, sends their dead letters, and counts dropped records or raises errors as they decide.
 
     Kafka Streams does this in `ProcessorNode.process`, `StreamTask.punctuate`, `RecordDeserializer` and `RecordCollectorImpl`.
+
+    Args:
+        changelogs: Inputs from which stores are restored, with every record.
     """
 
-    def __init__(self, handlers: ErrorHandlers, context: TaskContext, task_id: TaskId, send: Send) -> None:
+    def __init__(
+        self,
+        handlers: ErrorHandlers,
+        context: TaskContext,
+        task_id: TaskId,
+        send: Send,
+        changelogs: Collection[TopicPartition] = (),
+    ) -> None:
         self._handlers = handlers
+        self._changelogs = changelogs
         self._context = context
         self._task_id = task_id
         self._send = self._send_anywhere = send
@@ -270,6 +282,7 @@ class Failures:
         failed = context.failed_by_time
         # The cause if it is no `Exception` (`as_exception`).
         by_time = context.is_by_time or (failed is not None and (failed is error or failed is error.__cause__))
+        is_restored = (context.topic, context.partition) in self._changelogs
         return ErrorHandlerContext(
             topic=context.topic,
             partition=context.partition,
@@ -281,7 +294,7 @@ class Failures:
             source_raw_key=key,
             source_raw_value=value,
             serialization_origin=origin,
-            may_be_set_aside=self._handlers.can_undo and source is not None and not by_time,
+            may_be_set_aside=self._handlers.can_undo and source is not None and not by_time and not is_restored,
         )
 
     def _ask(self, handler: Handler, where: ErrorHandlerContext, record: Any, error: Exception, asked: str) -> Response:

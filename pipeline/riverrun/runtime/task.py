@@ -75,7 +75,8 @@ class Task:
         self.spec = spec
         self._ports = ports
         self._context = TaskContext(ports.clock, environment=spec.environment)
-        self._failures = Failures(spec.handlers, self._context, spec.id, ports.collector.send)
+        changelogs = spec.source_changelogs.values()
+        self._failures = Failures(spec.handlers, self._context, spec.id, ports.collector.send, changelogs)
         self._failures.keep_letters_in(spec.dead_letters)
         # Input records are kept as they were read only if a handler may ask for them: others pay nothing.
         if self._failures.needs_sources:

@@ -6,7 +6,6 @@ and spills its inputs as a bounded run does, slice by slice; outputs move to a f
 
 from __future__ import annotations
 
-import logging
 import pickle
 import tempfile
 from bisect import bisect_right
@@ -17,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
 
-from riverrun.errors import RangeError, SetAsideError
+from riverrun.errors import RangeError
 from riverrun.hosting.local_state import open_backend
 from riverrun.hosting.process import SystemClock, collect_rarely
 from riverrun.hosting.snapshots import open_snapshot
@@ -32,11 +31,12 @@ from riverrun.runtime.recorded_answers import AnsweredLookups
 from riverrun.runtime.task import Task
 from riverrun.spark.tasks.inputs import Inputs, check_wall_clock, punctuate_wall_clock
 from riverrun.spark.tasks.reporting import reporting
+from riverrun.spark.tasks.setting_aside import without_set_aside
 from riverrun.spark.tasks.spilling import WriterMerge
 from riverrun.spark.tasks.work import connected_here, require_same_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from riverrun.spark.tasks.work import Job
     from riverrun.state.api import StateBackend
     from riverrun.topology.topology import Topology
-
-log = logging.getLogger(__name__)
 
 _BATCH = 1_000
 
@@ -240,24 +238,21 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
     `inbox` has the records that the level above would have sent to it.
     """
     collect_rarely()
-    aside: list[SetAside] = []
     with ExitStack() as opened:
         if may_set_aside(dry_task.job.config.streams):
             inbox.keep(opened.enter_context(tempfile.TemporaryFile()))
-        done: FinishedTask | None = None
-        while done is None:
-            try:
-                done = opened.enter_context(_attempt(dry_task, inbox, build, aside))
-            except SetAsideError as error:
-                log.warning("task %s starts over: %s", dry_task.task_id, error)
-                aside.append(error.aside)
+
+        def attempt(aside: Sequence[SetAside]) -> FinishedTask:
+            if aside:
                 inbox.rewind()
-        yield done
+            return opened.enter_context(_attempt(dry_task, inbox, build, aside))
+
+        yield without_set_aside(attempt)
 
 
 @contextmanager
 def _attempt(
-    dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topology], aside: Iterable[SetAside]
+    dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topology], aside: Sequence[SetAside]
 ) -> Iterator[FinishedTask]:
     """Provide a task that has done its part without the records that were set aside."""
     job = dry_task.job

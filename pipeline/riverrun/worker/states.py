@@ -263,7 +263,10 @@ class RegularSummary:
 
 
 class TaskCounts:
-    """Counts the work of tasks. Running tasks have their own counts."""
+    """Counts the work of tasks. Running tasks have their own counts.
+
+    Of a task that no longer runs, what it did after its last commit is not counted: it is undone, and repeated.
+    """
 
     def __init__(self) -> None:
         self._processed = 0
@@ -271,6 +274,8 @@ class TaskCounts:
         self._seconds_by: defaultdict[TaskId, float] = defaultdict(float)
         self._dropped: Counter[str] = Counter()
         self._totals: dict[str, float] = {}
+        self._prepared: dict[TaskId, WorkerSummary] = {}
+        self._committed: dict[TaskId, WorkerSummary] = {}
 
     def processed(self, task_id: TaskId, records: int, seconds: float) -> None:
         """Count records that a task has processed, and the time that it took, s."""
@@ -278,11 +283,22 @@ class TaskCounts:
         self.processed_by[task_id] += records
         self._seconds_by[task_id] += seconds
 
+    def prepared(self, active: ActiveTask) -> None:
+        """Note the counts of a task that is about to commit."""
+        counted = totals(active.measured())
+        self._prepared[active.id] = WorkerSummary(self.processed_by[active.id], dropped=active.dropped, totals=counted)
+
+    def committed(self, active: ActiveTask) -> None:
+        """Note that these are committed."""
+        self._committed[active.id] = self._prepared.pop(active.id)
+
     def stopped(self, active: ActiveTask) -> None:
-        """Keep the counts of a task that no longer runs. The next owner counts from zero."""
-        self._dropped += active.dropped
-        self._totals = added(self._totals, totals(active.measured()))
-        self.processed_by.pop(active.id, None)
+        """Keep the committed counts of a task that no longer runs. The next owner counts from zero."""
+        self._prepared.pop(active.id, None)
+        kept = self._committed.pop(active.id, WorkerSummary())
+        self._processed += kept.processed - self.processed_by.pop(active.id, 0)
+        self._dropped += Counter(kept.dropped)
+        self._totals = added(self._totals, kept.totals)
         self._seconds_by.pop(active.id, None)
 
     def summary(self, running: Collection[ActiveTask], restored: int, commits: int) -> WorkerSummary:

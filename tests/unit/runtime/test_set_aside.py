@@ -24,6 +24,7 @@ from riverrun import (
     Processor,
     Produced,
     PunctuationType,
+    Record,
     Repartitioned,
     Serde,
     StreamJoined,
@@ -33,6 +34,7 @@ from riverrun import (
     TopicPartition,
 )
 from riverrun.processor.handlers import SET_ASIDE, Response, dead_letter_queue_record
+from riverrun.records import RawRecord
 from riverrun.runtime.packs import pack_header, packed
 from riverrun.testing import TopologyTestDriver
 from riverrun.topics.letters import letter_of
@@ -41,7 +43,7 @@ from tests.depth import depth
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun import ErrorHandlerContext, KStream, ProcessorContext, Record, Topology
+    from riverrun import ErrorHandlerContext, KStream, ProcessorContext, Topology
     from riverrun.topics.letters import DeadLetter
 
 STRINGS = Consumed(STRING, STRING)
@@ -371,3 +373,66 @@ def test_only_the_last_header_of_a_letter_says_that_its_record_left_no_trace() -
         (letter,) = letters_of(driver)
         assert letter.left_no_trace is whole
         assert letter.headers == ((SET_ASIDE, None), ("h", b"1"), (SET_ASIDE, None))
+
+
+def table_and_stream(optimization: str) -> Topology:
+    builder = StreamsBuilder()
+    table = builder.table("table", STRINGS, Materialized(name="table"))
+    table.to_stream().map_values(refuse).to("rows", TO_STRINGS)
+    builder.stream("in", STRINGS).left_join(table, lambda left, _: refuse(left)).to("out", TO_STRINGS)
+    return builder.build(optimization=optimization)
+
+
+def test_a_record_from_which_a_table_is_restored_is_not_set_aside() -> None:
+    """It would come back into the store with the next restore."""
+    driver = run(table_and_stream("none"), ("table", "a", "bad"))
+    assert driver.get_key_value_store("table").get("a") is None
+    reused = table_and_stream("reuse.ktable.source.topics")
+    driver = run(reused, ("table", "a", "x"), ("in", "a", "bad"))
+    assert driver.dropped() == {"set-aside": 1}, "nothing is restored from the other input"
+    with pytest.raises(ProcessingError, match="sets a record aside, but there is none") as raised:
+        run(reused, ("table", "a", "bad"))
+    assert "reuse.ktable.source.topics" in (raised.value.hint or "")
+
+
+def test_of_a_pack_that_a_commit_has_split_no_later_record_is_set_aside() -> None:
+    """Its records share a place, and the first one still waits for its partner."""
+    builder = StreamsBuilder()
+    table = builder.table("table", STRINGS, Materialized(name="table", history_retention=timedelta(seconds=1)))
+    moved = builder.stream("in", STRINGS).repartition(Repartitioned(STRING, STRING, name="moved"))
+    waiting: Joined[Any, Any, Any] = Joined(STRING, STRING, grace_period=timedelta(milliseconds=5))
+    joined = moved.left_join(table, lambda left, _: left, joined=waiting)
+    joined.map_values(refuse).to("out", TO_STRINGS)
+    driver = TopologyTestDriver(builder.build(), ASIDE)
+    task = next(task for task in driver._tasks.values() if "table" in task.stores())
+    tp = next(tp for tp in task.spec.inputs if tp.topic != "table")
+    pack = packed([b"a"] * 3, [b"bad", b"x", b"y"], [1, 2, 30], [()] * 3)
+    task.add_records(tp, [RawRecord(None, pack, 30, 0, pack_header(task.spec.id))])
+    task.process(2)
+    driver._commit(task)
+    with pytest.raises(ProcessingError, match="sets a record aside, but there is none"):
+        task.process(1)
+
+
+def test_a_punctuation_stays_if_a_record_that_is_processed_after_it_is_set_aside() -> None:
+    class Ticking(Processor[str, str, str, str]):
+        def init(self, context: ProcessorContext) -> None:
+            self.context = context
+            context.schedule(timedelta(milliseconds=3), PunctuationType.WALL_CLOCK_TIME, self._tick)
+
+        def process(self, record: Record[str, str]) -> None:
+            self.context.forward(record.with_value(refuse(record.value)))
+
+        def _tick(self, time_ms: int) -> None:
+            self.context.forward(Record("a", "tick", time_ms))
+
+    builder = StreamsBuilder()
+    table = builder.table("table", STRINGS, Materialized(name="table"))
+    joined = builder.stream("in", STRINGS).left_join(table, lambda left, _: left, joined=Joined(STRING, STRING))
+    joined.process(Ticking).to("out", TO_STRINGS)
+    driver = TopologyTestDriver(builder.build(), ASIDE | {"max.task.idle.ms": 1})
+    driver.input_topic("in", STRING, STRING).pipe_input("a", "bad", timestamp=1)
+    assert not letters_of(driver), "it waits for the table"
+    driver.advance_wall_clock_time(timedelta(milliseconds=5))
+    assert len(letters_of(driver)) == 1
+    assert values(driver, "out") == [b"tick"]

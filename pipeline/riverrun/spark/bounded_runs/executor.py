@@ -6,12 +6,11 @@ longer write. The offsets committed by then show whether the work is done alread
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from riverrun.errors import BrokerError, RangeError, SetAsideError, SnapshotError, StreamsError, TaskError
+from riverrun.errors import BrokerError, RangeError, SnapshotError, StreamsError, TaskError
 from riverrun.hosting.active_task import send_commits, start_task
 from riverrun.hosting.claim import Claim
 from riverrun.hosting.local_state import after_predecessor
@@ -27,6 +26,7 @@ from riverrun.spark.bounded_runs.packing import PACK_BYTES, Packing
 from riverrun.spark.ranges import AGAIN
 from riverrun.spark.tasks.inputs import Inputs, check_wall_clock, punctuate_wall_clock, retry_until_available
 from riverrun.spark.tasks.reporting import reporting
+from riverrun.spark.tasks.setting_aside import without_set_aside
 from riverrun.spark.tasks.work import TaskResult, connected_here, require_same_topics
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from riverrun.runtime.ports import RecordCollector
     from riverrun.spark.tasks.work import Job, SliceWork
     from riverrun.topology.topology import Topology
-
-log = logging.getLogger(__name__)
 
 # A fenced attempt on the same machine has this long to release the local state.
 _PREDECESSOR_SECONDS = 60.0
@@ -58,18 +56,12 @@ def run_task(work: SliceWork, build: Callable[[Job], Topology], admin: Admin | N
     connected = connected_here(work.job, build, admin)
     # Outlives the tries: if the answer to a commit is lost, the next try finds the work done and reports these counts.
     sent: list[_Done] = []
-    aside: list[SetAside] = []
     timeout_ms = connected.application.config.streams.task_timeout_ms
 
-    def take_on() -> TaskResult:
-        while True:
-            try:
-                return _take_on(work, connected, sent, aside)
-            except SetAsideError as error:
-                log.warning("task %s starts over: %s", work.task_id, error)
-                aside.append(error.aside)
-
-    return retry_until_available(take_on, connected.admin, timeout_ms)
+    # The time to wait for brokers begins anew with each repeat, of which each may be long.
+    return without_set_aside(
+        lambda aside: retry_until_available(lambda: _take_on(work, connected, sent, aside), connected.admin, timeout_ms)
+    )
 
 
 def _take_on(

@@ -137,8 +137,10 @@ class Commits:
         schedule: CommitSchedule,
         interruptions: Interruptions,
         failed: Callable[[StreamsError], None],
+        counts: TaskCounts,
     ) -> None:
         self._running = running
+        self._counts = counts
         self._producer = producer
         self._schedule = schedule
         self.under_way = OpenCommit()
@@ -161,6 +163,7 @@ class Commits:
             for active in sent.tasks:
                 if not self._succeeds(active.finish_commit):
                     return
+                self._counts.committed(active)
                 self._note(active)
             self.done += len(sent.tasks)
             self._producer.doubted_since = None
@@ -205,6 +208,8 @@ class Commits:
             # Without an owner in the metadata, the next owner fences nobody.
             released = {tp: found for active in leaving for tp, found in active.claim.released().items()}
             producer = self._producer.present()
+            for active in busy:
+                self._counts.prepared(active)
             self.under_way.send(busy, lambda: send_commits(producer, busy, released))
 
     def _settle(self, busy: Collection[ActiveTask]) -> bool:

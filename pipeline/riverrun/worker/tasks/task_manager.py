@@ -66,7 +66,7 @@ class TaskManager:
         self._timeout_s = streams.task_timeout_ms / 1000
         self._gives_up = gives_up
         schedule = CommitSchedule(streams.commit_interval_ms, streams.statestore_cache_max_bytes)
-        self.commits = Commits(self.running, producer, schedule, interruptions, self.fail)
+        self.commits = Commits(self.running, producer, schedule, interruptions, self.fail, counts)
 
     @property
     def active(self) -> frozenset[TaskId]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from riverrun.errors import TaskMigratedError
 from riverrun.hosting.active_task import TaskState
 from riverrun.records import TaskId, TopicPartition
 from riverrun.runtime.task import TaskCommit
+from riverrun.worker.states import TaskCounts
 from riverrun.worker.tasks.task_executor import Commits, CommitSchedule
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class Active:
         self.held_back_bytes = lambda: 0
         self.awaits_lookups, self.settle = False, lambda: True
         self.stream_time = 1_000
+        self.dropped, self.measured = Counter[str](), tuple
         self.prepared = TaskCommit({TopicPartition("in", partition): (7, "owned")}, ())
         self.finished = 0
 
@@ -92,7 +95,7 @@ class Committing:
         self.failures: list[Exception] = []
         running = {active.id: active for active in self.tasks}
         producer: Any = self.producer
-        self.commits = Commits(running, producer, CommitSchedule(100, 0), Alone(), self._fail)
+        self.commits = Commits(running, producer, CommitSchedule(100, 0), Alone(), self._fail, TaskCounts())
         self.commits.begin_if_due(0)
         assert self.commits.under_way
 

@@ -137,13 +137,14 @@ class Managed:
         self.created: dict[TaskId, Claimed] = {}
         others: Any = Absent(self.steps)
         admin: Any = None
+        self.counts = TaskCounts()
         self.manager = TaskManager(
             self._claim,
             Producer(self.steps),  # type: ignore[arg-type]
             StateUpdater(admin, {}, 60_000, lambda *_: None, lambda claimed: claimed),  # type: ignore[arg-type,return-value]
             standbys=others,
             fetching=others,
-            counts=TaskCounts(),
+            counts=self.counts,
             brokers=others,
             interruptions=Undisturbed(),
             streams=StreamsConfig(),
@@ -251,6 +252,21 @@ def test_all_tasks_of_a_thread_start_over_without_the_record_that_one_sets_aside
     steps = managed.taken_steps()
     assert steps[:5] == ["fetch 0_0 no more", "close 0_0", "fetch 0_1 no more", "close 0_1", "discard"]
     assert {"start 0_0", "start 0_1"} < set(steps)
+
+
+def test_what_a_task_did_after_its_last_commit_is_not_counted_if_it_starts_over(managed: Managed) -> None:
+    managed.assign(FIRST)
+    managed.run()
+    for late in (1, 3):
+        managed.counts.processed(FIRST, 5, 0.1)
+        managed.created[FIRST].dropped = Counter(late=late)
+        if late == 1:
+            managed.manager.commit_all()
+    before = managed.counts.summary(managed.manager.running.values(), 0, 0)
+    assert (before.processed, before.dropped) == (10, {"late": 3})
+    managed.manager.fail(SetAsideError("set aside", SimpleNamespace(task_id=FIRST)))
+    after = managed.counts.summary(managed.manager.running.values(), 0, 0)
+    assert (after.processed, after.dropped) == (5, {"late": 1})
 
 
 def test_a_record_may_be_set_aside_while_a_task_starts(managed: Managed) -> None:

@@ -15,6 +15,8 @@ from riverrun import (
     STRING,
     BufferConfig,
     Consumed,
+    FixedKeyProcessor,
+    FixedKeyRecord,
     Grouped,
     JoinWindows,
     Materialized,
@@ -29,6 +31,7 @@ from riverrun import (
     Suppressed,
     TimeWindows,
     UnlimitedWindows,
+    ValueTransformerWithKey,
     Window,
     Windowed,
     session_windowed,
@@ -155,6 +158,28 @@ def late_views(builder: StreamsBuilder) -> None:
     late.count()
 
 
+class Counting(FixedKeyProcessor[Any, Any], ValueTransformerWithKey[Any, Any, Any]):
+    """Counts all values in an attribute."""
+
+    count = 0
+
+    def process(self, record: FixedKeyRecord[Any, Any]) -> None:
+        self.transform(record.key, record.value)
+
+    def transform(self, _key: Any, _value: Any) -> int:
+        self.count += 1
+        return self.count
+
+
+def processed_values(builder: StreamsBuilder) -> None:
+    builder.stream("views", Consumed(STRING, STRING)).process_values(Counting).to("out", Produced(STRING, LONG))
+
+
+def transformed_values(builder: StreamsBuilder) -> None:
+    counts = grouped(builder).windowed_by(TimeWindows.of(MINUTE)).count().transform_values(Counting)
+    counts.to_stream().to("out", Produced(windowed(STRING, MINUTE), LONG))
+
+
 @pytest.mark.parametrize(
     ("build", "why"),
     [
@@ -166,6 +191,8 @@ def late_views(builder: StreamsBuilder) -> None:
         (joined_with_a_stream, "a join-window store"),
         (joined_with_a_global_table, "may depend on a global table"),
         (processed, "depends on a processor of your own"),
+        (processed_values, "depends on a processor of your own"),
+        (transformed_values, "depends on a processor of your own"),
         (own_times, "chooses other event times"),
     ],
 )

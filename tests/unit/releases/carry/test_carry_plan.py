@@ -180,11 +180,15 @@ class Rewriting(Processor[str, str]):
         """Do nothing."""
 
 
-class RewritingOfValues(FixedKeyProcessor[str, str], ValueTransformerWithKey[str, str, str]):
-    """Another processor of a user, also a transformer."""
+class RewritingOfValues(FixedKeyProcessor[str, str]):
+    """Another one, which takes values."""
 
     def process(self, record: FixedKeyRecord[str, str]) -> None:
         """Do nothing."""
+
+
+class RewritingOfRows(ValueTransformerWithKey[str, str, str]):
+    """A user's transformer, which may write as well."""
 
     def transform(self, _key: str, _value: str | None) -> None:
         """Do nothing."""
@@ -199,7 +203,7 @@ def rewritten(builder: StreamsBuilder, of: str) -> None:
             views.process_values(RewritingOfValues, "counts", named=Named("rewrite"))
         case _:
             table = views.to_table(Materialized(key_serde=STRING, value_serde=STRING))
-            table.transform_values(RewritingOfValues, "counts", named=Named("rewrite"))
+            table.transform_values(RewritingOfRows, "counts", named=Named("rewrite"))
 
 
 @pytest.mark.parametrize("of", ["records", "values", "rows"])

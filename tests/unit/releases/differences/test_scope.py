@@ -16,6 +16,7 @@ from riverrun import (
     BufferConfig,
     Consumed,
     FixedKeyProcessor,
+    FixedKeyProcessorContext,
     FixedKeyRecord,
     Grouped,
     JoinWindows,
@@ -158,13 +159,23 @@ def late_views(builder: StreamsBuilder) -> None:
     late.count()
 
 
-class Counting(FixedKeyProcessor[Any, Any], ValueTransformerWithKey[Any, Any, Any]):
+class CountingValues(FixedKeyProcessor[str, str, int]):
     """Counts all values in an attribute."""
 
     count = 0
 
-    def process(self, record: FixedKeyRecord[Any, Any]) -> None:
-        self.transform(record.key, record.value)
+    def init(self, context: FixedKeyProcessorContext[str, int]) -> None:
+        self.context = context
+
+    def process(self, record: FixedKeyRecord[str, str]) -> None:
+        self.count += 1
+        self.context.forward(record.with_value(self.count))
+
+
+class CountingRows(ValueTransformerWithKey[Any, Any, int]):
+    """Counts all rows in an attribute."""
+
+    count = 0
 
     def transform(self, _key: Any, _value: Any) -> int:
         self.count += 1
@@ -172,11 +183,11 @@ class Counting(FixedKeyProcessor[Any, Any], ValueTransformerWithKey[Any, Any, An
 
 
 def processed_values(builder: StreamsBuilder) -> None:
-    builder.stream("views", Consumed(STRING, STRING)).process_values(Counting).to("out", Produced(STRING, LONG))
+    builder.stream("views", Consumed(STRING, STRING)).process_values(CountingValues).to("out", Produced(STRING, LONG))
 
 
 def transformed_values(builder: StreamsBuilder) -> None:
-    counts = grouped(builder).windowed_by(TimeWindows.of(MINUTE)).count().transform_values(Counting)
+    counts = grouped(builder).windowed_by(TimeWindows.of(MINUTE)).count().transform_values(CountingRows)
     counts.to_stream().to("out", Produced(windowed(STRING, MINUTE), LONG))
 
 

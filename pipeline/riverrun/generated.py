@@ -10,7 +10,7 @@ from itertools import count
 from textwrap import indent
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakValueDictionary, finalize
+from weakref import WeakValueDictionary, finalize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,6 @@ _compiled: WeakValueDictionary[tuple[str, str], CodeType] = WeakValueDictionary(
 """Code by label and text, shared by tasks with equal functions."""
 _owners: dict[str, Sequence[str]] = {}
 """By file name of a generated function with marks, the owner of each line."""
-_lines_of: WeakKeyDictionary[Callable[..., Any], Any] = WeakKeyDictionary()
 # Separates a line from the name of its owner. Python refuses NUL in source text, so no line contains it.
 _MARK = "\x00"
 
@@ -84,16 +83,6 @@ def placed(code: str, *, item: Callable[[int], str], constant: Callable[[str], s
         return own(found["own"]) if found["constant"] is None else constant(found["constant"])
 
     return _PLACED.sub(name, code)
-
-
-def keep_lines_of(function: Callable[..., Any], lines: Any) -> None:
-    """Keep what writes a function's lines, as long as the function exists."""
-    _lines_of[function] = lines
-
-
-def kept_lines_of(function: Callable[..., Any]) -> Any:
-    """Return what writes a function's lines; None if nothing was kept."""
-    return _lines_of.get(function) if isinstance(function, FunctionType) else None
 
 
 def text_of(function: Callable[..., Any]) -> str:

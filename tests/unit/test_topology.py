@@ -44,6 +44,16 @@ class Ignore(Processor[str, str]):
 ONE_FOR_ALL = Ignore()
 
 
+class OfParts:
+    """Takes the parts of a record, as built-in operators do."""
+
+    def init(self, context: Any) -> None: ...
+
+    def process(self, key: str, value: str, timestamp: int, headers: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def store(name: str = "store") -> StoreBuilder:
     return Stores.key_value_store(name, STRING, STRING)
 
@@ -91,6 +101,10 @@ REFUSED: dict[str, tuple[Callable[[Topology], Any], str]] = {
     "a processor that all tasks share": (
         lambda t: t.add_processor("p", lambda: ONE_FOR_ALL, "source"),
         "must return a new object",
+    ),
+    "a processor of the parts of a record": (
+        lambda t: t.add_processor("p", OfParts, "source", functions=()),  # type: ignore[arg-type] # refused
+        "OfParts: process",
     ),
     "two sinks of a name": (lambda t: write(t, "sink", "a", "source"), "sink is already added"),
     "a sink without parents": (lambda t: write(t, "s", "a"), "at least one parent"),

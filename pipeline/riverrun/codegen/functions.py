@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from riverrun.codegen.expressions import ExpressionLines, RowLines
-from riverrun.generated import keep_lines_of, kept_lines_of
 from riverrun.operators.stateless import OfValue, OfValues
 from riverrun.processor.expression_code import columns_of
 from riverrun.processor.expressions import Expression, Row
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from riverrun.codegen.values import DictValue, Named, OneValue, TupleValue
 
 F = TypeVar("F", bound="Callable[..., Any]")
+
+# An attribute travels with a pickled function. Fingerprints cover it: a new name would refuse the state of applications.
+_LINES = "riverrun_written_as"
 
 
 class WritesRow(Protocol):
@@ -68,7 +71,7 @@ class WritesFold(Protocol):
 
 def written(function: F, how: WritesRow | WritesTest | WritesJoin | WritesFold) -> F:
     """Register what inlines a function instead of calling it; return the function."""
-    keep_lines_of(function, how)
+    setattr(function, _LINES, how)
     return function
 
 
@@ -81,8 +84,10 @@ def lines_of(function: Any) -> Any:
             return ExpressionLines(function)
         case Row():
             return RowLines(function)
+        case FunctionType():
+            return vars(function).get(_LINES)
         case _:
-            return kept_lines_of(function)
+            return None
 
 
 def columns_read_by(function: Any) -> tuple[str, ...] | None:

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 from riverrun.config import OutputKind
 from riverrun.config.checks import nearest
 from riverrun.errors import ReleaseError
-from riverrun.operators.process import UserProcessor
 from riverrun.processor.operator import ForwardsRows, TakesRows
-from riverrun.releases.topology import outputs
+from riverrun.releases.topology import outputs, runs_a_users_object
 from riverrun.state.api import StoreKind
 from riverrun.topology.fingerprint import code_of
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
@@ -242,9 +241,9 @@ class _Decision:
         return self._live.users[store] <= kept and not any(self._may_write(name) for name in new_users)
 
     def _may_write(self, name: str) -> bool:
-        # The operators of the DSL write only to their own stores, and read those of others; users' processors may do anything.
-        operator = self._operator(name)
-        return isinstance(operator, UserProcessor) or not type(operator).__module__.startswith("riverrun.operators.")
+        # The operators of the DSL write only to their own stores, and read those of others; users' objects may do anything.
+        node = self._new.nodes[name]
+        return isinstance(node, ProcessorNode) and runs_a_users_object(node, self._operator(name))
 
     def _above(self, node: Node) -> set[str]:
         """Return the nodes that send records to a node, directly or through a repartition topic."""

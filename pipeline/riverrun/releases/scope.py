@@ -14,7 +14,7 @@ from riverrun.operators.late_records import LateRecords
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.records import TopicPartition
 from riverrun.releases.rows import key_of
-from riverrun.releases.topology import outputs
+from riverrun.releases.topology import outputs, runs_a_users_object
 from riverrun.serde.windowed import NO_END_MS, lacks_ends
 from riverrun.spark.ranges import time_ms
 from riverrun.state.api import StoreKind
@@ -197,7 +197,7 @@ def _reach(topology: Topology, topic: str, *, from_beginning: bool) -> Reach:
     reach = Reach((topic,))
     for node in _above(topology, topic):
         operator = node.supplier()
-        if not node.is_operator:
+        if runs_a_users_object(node, operator):
             message = f"{topic} depends on a processor of your own, {node.name}, which may remember earlier records"
             raise ReleaseError(message, hint=_RELEASE)
         if isinstance(operator, StreamDeduplicate | LateRecords):

@@ -10,8 +10,10 @@ from riverrun.config.checks import nearest, read_text
 from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import ConfigError, ReleaseError, TopologyError
 from riverrun.hosting.application import Application
+from riverrun.operators.process import UserFixedKeyProcessor
+from riverrun.operators.table_transforms import TableTransformValues
 from riverrun.runtime.serde_places import with_places
-from riverrun.topology.nodes import SinkNode
+from riverrun.topology.nodes import ProcessorNode, SinkNode
 from riverrun.topology.outputs import Output, outputs_of
 from riverrun.topology.topology import Topology
 
@@ -49,6 +51,11 @@ class VersionedJob(Protocol):
     def version(self) -> str:
         """The version of the application."""
         ...
+
+
+def runs_a_users_object(node: ProcessorNode, operator: object) -> bool:
+    """Return whether a node with this operator calls a user's object, which may remember records and write to stores."""
+    return not node.is_operator or isinstance(operator, UserFixedKeyProcessor | TableTransformValues)
 
 
 def build_topology(job: VersionedJob) -> Topology:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from riverrun.decoders import converter
 from riverrun.serde.serdes import refuse_odd_numbers
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The first and the last ms of the years 1 to 9999: neither Python nor Spark's functions have other times."""
+_moment = converter(dt.datetime)
 _NANOS = re.compile(r":\d\d[.,]\d{6}\d*[1-9]")
 
 
@@ -56,7 +58,7 @@ def moment_in(text: str) -> dt.datetime:
     """
     refuse_nanos(text)
     try:
-        return msgspec.convert(text, dt.datetime)
+        return _moment(text)
     except msgspec.ValidationError as error:
         message = f"{text!r} is not a time of the years 1 to 9999"
         raise TimeMisfitError(message) from error

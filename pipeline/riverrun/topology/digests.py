@@ -35,7 +35,6 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from riverrun.generated import kept_lines_of
 from riverrun.serde.api import Serde, SerdePlace
 from riverrun.serde.windowed import with_ends
 from riverrun.topology.contents import (
@@ -76,9 +75,6 @@ if TYPE_CHECKING:
 
 # Replaces the body of a generated function in its digest: bytecode depends on the version of Python.
 GENERATED_FROM = "generated_from"
-
-# Lines of a function were an attribute of this name: a new one would refuse the state of existing applications.
-_LINES = "riverrun_written_as"
 # Some seconds for a topology; larger containers are named as not digested.
 _MOST_VALUES = 2_000_000
 _STRUCT_OPTIONS = ("frozen", "order", "eq", "array_like", "omit_defaults", "forbid_unknown_fields", "tag", "tag_field")
@@ -362,9 +358,7 @@ class Digester:
                     parts += [inner, (yield _Named(held, f"{inner} in {where}"))]
             else:
                 parts += [name, (yield _Named(value, f"{name} in {where}"))]
-        lines = kept_lines_of(function)
-        held = vars(function) if lines is None else {**vars(function), _LINES: lines}
-        for name, value in sorted(held.items()):
+        for name, value in sorted(vars(function).items()):
             if name == "__wrapped__" or not name.startswith("__"):
                 parts += [name, (yield _Named(value, f"{where}.{name}"))]
         if generated is None:

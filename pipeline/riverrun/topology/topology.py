@@ -160,8 +160,7 @@ class Topology:
         Raises:
             TopologyError: If the name is taken, a parent is missing or a sink, or the supplier returns one instance twice.
         """
-        if functions is None:
-            check_supplier(supplier, PROCESSOR)
+        check_supplier(supplier, PROCESSOR)
         covered = (supplier,) if functions is None else functions
         self.keep_processor(ProcessorNode(name, parents, supplier, covered, lineage))
         for store in connected_stores(supplier):

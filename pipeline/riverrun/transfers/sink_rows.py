@@ -132,7 +132,7 @@ def _fields_reader(serde: Serde[Any], value: Columns) -> Callable[[bytes], Colle
     if [column.name for column in value.columns] == ["value"] or not (is_json(serde) or is_framed):
         message = f'absent_fields = "keep" needs JSON with fields, and values have serde {serde.name}'
         raise ConfigError(message, hint="Declare the columns ([exports.NAME.columns]), or leave absent_fields out.")
-    read = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
+    read = json_decoder(dict[str, msgspec.Raw] | None).decode
     # Where the head of a schema is part of the value, the first byte is no JSON.
     return lambda data: read(data[HEAD_BYTES:] if is_framed and data[0] == MAGIC else data) or {}
 

@@ -320,14 +320,21 @@ def test_dicts_keep_nanoseconds_and_fields_of_later_versions(data: Any) -> None:
     assert placed(dicts, at(url)).deserialize(written) == placed(dicts, at(url)).deserialize(raw)
 
 
-def test_columns_have_microseconds(url: str) -> None:
+def test_columns_have_microseconds_and_refuse_nanoseconds(url: str) -> None:
     serde = placed(Protobuf(Flight, dicts=True), at(url))
-    exact = Flight()
-    exact.departed.FromJsonString("2020-01-01T00:00:00.123456789Z")
-    data = serde.serialize(plain_of(Flight.DESCRIPTOR)(exact))
-    assert serde.deserialize(data)["departed"] == "2020-01-01T00:00:00.123456789Z"
-    (rows,) = columns_of("value", serde).arrays([data], lambda _: {})
-    assert rows.to_pylist()[0]["departed"] == dt.datetime(2020, 1, 1, 0, 0, 0, 123456, dt.UTC)
+
+    def rows(time: str) -> Any:
+        exact = Flight()
+        exact.departed.FromJsonString(time)
+        data = serde.serialize(plain_of(Flight.DESCRIPTOR)(exact))
+        (found,) = columns_of("value", serde).arrays([data], lambda _: {})
+        return found.to_pylist()
+
+    assert rows("2020-01-01T00:00:00.123456Z")[0]["departed"] == dt.datetime(2020, 1, 1, 0, 0, 0, 123456, dt.UTC)
+    with pytest.raises(
+        DeserializationError, match=r"00:00:00\.123456789Z' has nanoseconds, and columns have microseconds"
+    ):
+        rows("2020-01-01T00:00:00.123456789Z")
 
 
 def test_a_value_without_room_for_unknown_fields_is_refused(url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import pickle
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riverrun import StreamsBuilder, TopicPartition
+from riverrun.config.by_value import dumps
 from riverrun.errors import StreamsError
 from riverrun.processor.handlers import ErrorHandlers, Response
 from riverrun.records import RawRecord, TaskId
@@ -180,6 +182,14 @@ def test_no_expression_is_a_call_of_a_plain_function(statement: str) -> None:
     assert "_predicate(" not in loop
     assert "_add(" not in loop
     assert "value_of(" not in loop
+
+
+@pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
+def test_pickled_statements_have_equal_fingerprints_and_lines(statement: str) -> None:
+    topology = built(statement)
+    copy = pickle.loads(dumps(topology))  # noqa: S301 - our own
+    assert copy.fingerprint() == topology.fingerprint()
+    assert [each.functions for each in fused_code(copy)] == [each.functions for each in fused_code(topology)]
 
 
 HOSTILE = (

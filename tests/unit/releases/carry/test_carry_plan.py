@@ -12,6 +12,8 @@ from riverrun import (
     LONG,
     STRING,
     Consumed,
+    FixedKeyProcessor,
+    FixedKeyRecord,
     Grouped,
     Materialized,
     Named,
@@ -21,6 +23,7 @@ from riverrun import (
     StoreBuilder,
     StreamsBuilder,
     TimeWindows,
+    ValueTransformerWithKey,
 )
 from riverrun.config import AppConfig
 from riverrun.errors import ReleaseError
@@ -177,15 +180,47 @@ class Rewriting(Processor[str, str]):
         """Do nothing."""
 
 
-def test_a_new_processor_of_a_user_may_write_to_a_store_so_that_it_is_computed(plan: Callable[..., CarryPlan]) -> None:
-    def v2(builder: StreamsBuilder) -> None:
-        to(counts(builder), "totals")
-        builder.stream("views", Consumed(STRING, STRING, name="read-views")).process(
-            Rewriting, "counts", named=Named("rewrite")
-        )
+class RewritingOfValues(FixedKeyProcessor[str, str]):
+    """Another one, which takes values."""
 
-    with pytest.raises(ReleaseError, match="can take no store over"):
-        plan(v1, v2)
+    def process(self, record: FixedKeyRecord[str, str]) -> None:
+        """Do nothing."""
+
+
+class RewritingOfRows(ValueTransformerWithKey[str, str, str]):
+    """A user's transformer, which may write as well."""
+
+    def transform(self, _key: str, _value: str | None) -> None:
+        """Do nothing."""
+
+
+def rewritten(builder: StreamsBuilder, of: str) -> None:
+    views = builder.stream("views", Consumed(STRING, STRING, name="read-views"))
+    match of:
+        case "records":
+            views.process(Rewriting, "counts", named=Named("rewrite"))
+        case "values":
+            views.process_values(RewritingOfValues, "counts", named=Named("rewrite"))
+        case _:
+            table = views.to_table(Materialized(key_serde=STRING, value_serde=STRING))
+            table.transform_values(RewritingOfRows, "counts", named=Named("rewrite"))
+
+
+@pytest.mark.parametrize("of", ["records", "values", "rows"])
+def test_a_new_processor_of_a_user_may_write_to_a_store_so_that_it_is_computed(
+    plan: Callable[..., CarryPlan], of: str
+) -> None:
+    def before(builder: StreamsBuilder) -> None:
+        to(counts(builder), "totals")
+        to(counts(builder, "others", "others"), "others-out")
+
+    def after(builder: StreamsBuilder) -> None:
+        before(builder)
+        rewritten(builder, of)
+
+    found = fates(plan(before, after))
+    assert (found["counts"], found["totals"]) == (Fate.COMPUTED, Fate.COMPUTED)
+    assert (found["others"], found["others-out"]) == (Fate.CARRIED, Fate.CARRIED)
 
 
 def test_windows_are_carried_and_what_is_new_below_them_is_computed(plan: Callable[..., CarryPlan]) -> None:

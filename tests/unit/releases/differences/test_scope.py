@@ -15,6 +15,9 @@ from riverrun import (
     STRING,
     BufferConfig,
     Consumed,
+    FixedKeyProcessor,
+    FixedKeyProcessorContext,
+    FixedKeyRecord,
     Grouped,
     JoinWindows,
     Materialized,
@@ -29,6 +32,7 @@ from riverrun import (
     Suppressed,
     TimeWindows,
     UnlimitedWindows,
+    ValueTransformerWithKey,
     Window,
     Windowed,
     session_windowed,
@@ -155,6 +159,38 @@ def late_views(builder: StreamsBuilder) -> None:
     late.count()
 
 
+class CountingValues(FixedKeyProcessor[str, str, int]):
+    """Counts all values in an attribute."""
+
+    count = 0
+
+    def init(self, context: FixedKeyProcessorContext[str, int]) -> None:
+        self.context = context
+
+    def process(self, record: FixedKeyRecord[str, str]) -> None:
+        self.count += 1
+        self.context.forward(record.with_value(self.count))
+
+
+class CountingRows(ValueTransformerWithKey[Any, Any, int]):
+    """Counts all rows in an attribute."""
+
+    count = 0
+
+    def transform(self, _key: Any, _value: Any) -> int:
+        self.count += 1
+        return self.count
+
+
+def processed_values(builder: StreamsBuilder) -> None:
+    builder.stream("views", Consumed(STRING, STRING)).process_values(CountingValues).to("out", Produced(STRING, LONG))
+
+
+def transformed_values(builder: StreamsBuilder) -> None:
+    counts = grouped(builder).windowed_by(TimeWindows.of(MINUTE)).count().transform_values(CountingRows)
+    counts.to_stream().to("out", Produced(windowed(STRING, MINUTE), LONG))
+
+
 @pytest.mark.parametrize(
     ("build", "why"),
     [
@@ -166,6 +202,8 @@ def late_views(builder: StreamsBuilder) -> None:
         (joined_with_a_stream, "a join-window store"),
         (joined_with_a_global_table, "may depend on a global table"),
         (processed, "depends on a processor of your own"),
+        (processed_values, "depends on a processor of your own"),
+        (transformed_values, "depends on a processor of your own"),
         (own_times, "chooses other event times"),
     ],
 )

@@ -284,6 +284,8 @@ def test_what_is_no_secret_is_left_as_it_is() -> None:
         "The gate does not pass: click-counts: it has rows",
         "A record that must pass: Not Found",
         "read --token-file first; --password is asked for",
+        "Unsupported bearer: got basic",
+        'bearer.auth.client.id=orders-app; bearer.auth.logical.cluster=lkc-1; {"scheme": "bearer", "bearerFormat": "JWT"}',
     ]
     assert [redacted(text) for text in texts] == texts
 
@@ -370,6 +372,15 @@ def test_names_of_secrets_are_known_in_each_spelling(name: str) -> None:
             "auto.offset.reset",
             "assassin",
             "",
+        ),
+        *(
+            "bearer.auth.client.id",
+            "bearer.auth.logical.cluster",
+            "bearer.auth.identity.pool.id",
+            "bearer.auth.scope",
+            "bearerFormat",
+            "Unsupported bearer",
+            "missing bearer",
         ),
     ],
 )

@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"\$\{(?:file:(?P<file>/[^${}]+)|(?P<name>[A-Za-z_][A-Za-
 _BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _SHORTEST_TOKEN = 16
 _TOKEN = re.compile(r"[ -~]*")
-_WORDS = frozenset({"bearer", "cred", "creds", "jwt", "otp", "pw", "sas", "sig"})
+_WORDS = frozenset({"cred", "creds", "jwt", "otp", "pw", "sas", "sig"})
 _STEMS = re.compile(
     r"passw|passphrase|passcode|secret|credential|pwd$|token$|(?<!by)(?<!com)(?<!sur)(?<!over)(?<!tres)pass$"
     r"|(?:api|access|account|auth|encryption|license|master|private|secret|shared|signing|ssh|storage)keys?$"
@@ -48,8 +48,9 @@ _DESCRIPTIONS = frozenset(
     """.split()  # noqa: SIM905 - as a list it takes a page
 )
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-# Words before `token` in messages of parsers, and before the verb `pass`.
+# Words before `token` and `bearer` in messages of parsers, and before the verb `pass`.
 _PROSE = {
+    "bearer": frozenset({"expected", "invalid", "missing", "no", "unexpected", "unknown", "unsupported"}),
     "token": frozenset({"current", "expected", "illegal", "invalid", "last", "next", "no", "unexpected", "unknown"}),
     "pass": frozenset(
         {"can", "cannot", "could", "did", "do", "does", "may", "must", "not", "should", "to", "will", "would"}
@@ -138,7 +139,8 @@ def is_secret(name: str) -> bool:
         len(parts) > 1 and (parts[-1] in _DESCRIPTIONS or (len(parts) == 2 and parts[0] in _PROSE.get(parts[1], ())))  # noqa: PLR2004
     ):
         return False
-    if any(part in _WORDS or _STEMS.search(part) for part in parts):
+    # As a first word it is a scheme, not what it carries: `bearer.auth.client.id`.
+    if parts[-1] == "bearer" or any(part in _WORDS or _STEMS.search(part) for part in parts):
         return True
     return any(pair in _PAIRS or (pair[1] in {"key", "keys"} and pair[0] in _OF_KEYS) for pair in pairwise(parts))
 

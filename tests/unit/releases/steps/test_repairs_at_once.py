@@ -11,6 +11,7 @@ import pytest
 
 from riverrun.config import ProjectConfig
 from riverrun.errors import ReleaseError, UnderWayError
+from riverrun.hosting import alone
 from riverrun.hosting.alone import RUN, SoleHost, group_of
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import Release, Step
@@ -41,11 +42,30 @@ def repairer(registry: ReleaseRegistry, *hosts: SoleHost) -> Repairer:
     return Repairer(project, "clicks", admin, lambda: None, registry=registry)
 
 
+@pytest.fixture(autouse=True)
+def _short_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone, "SOLE_SESSION_MS", 0)
+    monkeypatch.setattr(alone, "_MEMBERS_LOOK_SECONDS", 0.01)
+
+
 def test_a_repair_that_another_one_computes_is_refused() -> None:
     registry = ReleaseRegistry(MemoryNotes(), "ann@desk")
-    repairer(registry)._require_no_other()
+    repairer(registry)._await_no_other()
     with pytest.raises(UnderWayError, match="clicks-repair-0a1b is being processed by a run of bob@desk"):
-        repairer(registry, LIVING)._require_no_other()
+        repairer(registry, LIVING)._await_no_other()
+
+
+def test_a_repair_waits_for_the_session_of_one_that_has_died() -> None:
+    repairs, asked = repairer(ReleaseRegistry(MemoryNotes(), "ann@desk"), LIVING), 0
+
+    def group(_name: str) -> Any:
+        nonlocal asked
+        asked += 1
+        return SimpleNamespace(members=() if asked > 1 else (f"{LIVING.name}@h",))
+
+    repairs._admin.group = group  # type: ignore[method-assign]
+    repairs._await_no_other()
+    assert asked == 2
 
 
 @pytest.mark.parametrize(

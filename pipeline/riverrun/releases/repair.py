@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError
-from riverrun.hosting.alone import await_no_sole_host
+from riverrun.hosting.alone import await_no_sole_host, require_no_sole_host
 from riverrun.hosting.control_topic import ReleaseRegistry, known_release
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
@@ -340,6 +340,8 @@ class Repairer:
     def _discard_others(self, versions: Versions, repaired: ConnectedApplication) -> None:
         """Delete what other repairs have left: only a repair with the same work would continue them."""
         for left in self._begun() - {repaired.id}:
+            # Another repair may have begun since this one looked.
+            require_no_sole_host(self._admin, left)
             version = left.removeprefix(f"{self._config.name}-")
             versions.discard(replace(repaired, application=replace(repaired.application, version=version)))
 

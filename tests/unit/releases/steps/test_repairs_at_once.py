@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from riverrun import STRING, Consumed, StreamsBuilder
 from riverrun.config import ProjectConfig
 from riverrun.errors import ReleaseError, UnderWayError
 from riverrun.hosting import alone
 from riverrun.hosting.alone import RUN, SoleHost, group_of
+from riverrun.hosting.application import Application
+from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import Release, Step
 from riverrun.releases.repair import Repairer
@@ -66,6 +70,20 @@ def test_a_repair_waits_for_the_session_of_one_that_has_died() -> None:
     repairs._admin.group = group  # type: ignore[method-assign]
     repairs._await_no_other()
     assert asked == 2
+
+
+@pytest.mark.parametrize("is_computed", [True, False])
+def test_a_repair_that_begins_meanwhile_keeps_its_topics(tmp_path: Path, is_computed: bool) -> None:
+    repairs = repairer(ReleaseRegistry(MemoryNotes(), "ann@desk"), *[LIVING][: int(is_computed)])
+    builder = StreamsBuilder()
+    builder.stream("clicks", Consumed(STRING, STRING))
+    own = Application(repairs._config, "repair-7f3a", builder.build(), {}, tmp_path)
+    discarded: list[str] = []
+    versions: Any = SimpleNamespace(discard=lambda left: discarded.append(left.id))
+    refusal = pytest.raises(UnderWayError, match="is being processed by a run of bob@desk")
+    with refusal if is_computed else nullcontext():
+        repairs._discard_others(versions, ConnectedApplication(own, repairs._admin))
+    assert discarded == ([] if is_computed else ["clicks-repair-0a1b"])
 
 
 @pytest.mark.parametrize(

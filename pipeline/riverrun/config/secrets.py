@@ -111,8 +111,7 @@ _OPENINGS = (
 _QUOTE = re.compile(r"\\*[\"']")
 # What follows a delimiter that ends a value; before anything else, the delimiter is a part of the value.
 _ENDS = r"(?=\s|$|[;&,)(}\]\"'`|\\]|/|[\w.-]+\\*[\"']?[ \t]*=)"
-_VALUE = re.compile(
-    rf"""
+_QUOTED = rf"""
     [bru]{{0,2}}(?:
         "(?:\\.|""|[^"\\]){{0,{_LONGEST}}}"
       | '(?:\\.|''|[^'\\]){{0,{_LONGEST}}}'
@@ -120,9 +119,15 @@ _VALUE = re.compile(
     )
     | \{{(?:[^{{}}\n]|\}}\}}|\{{[^{{}}\n]*\}}){{0,{_LONGEST}}}\}}
     | \[[^\]\n]{{0,{_LONGEST}}}\]
-    | (?:(?:bearer|basic|digest|token)[ ]+)?(?:[^\s;&,)}}\]"'`<|\\]|[;&,)}}\]"'`<|\\](?!{_ENDS}))+
-    """,
-    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+"""
+_SCHEMES = "(?:(?:bearer|basic|digest|token)[ ]+)?"
+_UNQUOTED = rf"""(?:[^\s;&,)}}\]"'`<|\\]|[;&,)}}\]"'`<|\\](?!{_ENDS}))"""
+_FLAGS = re.VERBOSE | re.IGNORECASE | re.DOTALL
+_VALUE = re.compile(rf"{_QUOTED} | {_SCHEMES}{_UNQUOTED}+", _FLAGS)
+# After an encoded `=`, encoded delimiters end a value as the others do.
+_ENCODED_END = rf"%(?:22|26|3B)(?:{_ENDS}|%(?:22|26|3B|5D|7D)|(?=[\w.-]+%3D))"
+_ENCODED_VALUE = re.compile(
+    rf"""{_QUOTED} | %22(?:(?!%22)[^\s"'])*(?:%22)? | {_SCHEMES}(?:(?!{_ENCODED_END}){_UNQUOTED})+""", _FLAGS
 )
 
 
@@ -270,7 +275,8 @@ def _without_values(text: str, opening: re.Pattern[str]) -> str:
         at = found.end()
         if not (opening is _SQL_LOGIN or is_secret(found["name"])):
             continue
-        value = (_CONTENT if opening is _ELEMENT else _VALUE).match(text, at)
+        plain = _ENCODED_VALUE if "%3D" in found[0].upper() else _VALUE
+        value = (_CONTENT if opening is _ELEMENT else plain).match(text, at)
         if value is not None and value[0]:
             quote = _QUOTE.match(value[0])
             mark = quote[0] if quote is not None and value[0].endswith(quote[0]) else ""

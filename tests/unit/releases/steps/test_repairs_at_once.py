@@ -67,7 +67,8 @@ def test_a_repair_waits_for_the_session_of_one_that_has_died() -> None:
         asked += 1
         return SimpleNamespace(members=() if asked > 1 else (f"{LIVING.name}@h",))
 
-    repairs._admin.group = group  # type: ignore[method-assign]
+    admin: Any = repairs._admin
+    admin.group = group
     repairs._await_no_other()
     assert asked == 2
 

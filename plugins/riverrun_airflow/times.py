@@ -13,6 +13,7 @@ from croniter import croniter
 
 if TYPE_CHECKING:
     from pendulum import DateTime
+    from pendulum.tz.timezone import FixedTimezone, Timezone
 
 _BOTH, _SECOND = (0, 1), (1,)
 
@@ -24,6 +25,16 @@ class AdjoiningTimetable(CronDataIntervalTimetable):
     an expression for each hour takes the hour both times, others the second time. A time that clocks skip is the moment of
     the change; an expression for each hour leaves it out.
     """
+
+    @property
+    def expression(self) -> str:
+        """The cron expression."""
+        return self._expression
+
+    @property
+    def timezone(self) -> Timezone | FixedTimezone:
+        """The time zone of the clock that it is about."""
+        return self._timezone
 
     def _get_next(self, current: DateTime) -> DateTime:
         return pendulum.instance(min(self._nearest(current, fold, is_next=True) for fold in self._folds))

@@ -127,6 +127,8 @@ for app, (zone, cron) in enumerate(kinds):
     dag = made[f"a{app}__run"]
     task, times, templates = dag.get_task("run"), decode_timetable(encode_timetable(dag.timetable)), dag.get_template_env()
     params = {name: dag.params[name] for name in dag.params}
+    if [times.expression, times.timezone.name] != [{"@daily": "0 0 * * *", "@hourly": "0 * * * *"}.get(cron, cron), zone]:
+        wrong.append([zone, cron, "attributes", times.expression, times.timezone.name])
 
     def given(found, run_type, cleared):
         context = {"params": params, "dag_run": SimpleNamespace(run_type=run_type, clear_number=cleared)}

@@ -389,8 +389,61 @@ def test_a_chain_waits_for_the_run_of_another_one_and_continues_behind_it(shell:
         shell.monkeypatch.setattr(Releaser, step.__name__, step)
     code, out, err = shell("start", "clicks", "--to", "v2", "--through", "gate")
     assert (code, computed) == ((DONE, 1) if polls else (REFUSED, 2))
-    assert out.count("is being processed by a run of bob@desk: waiting for its end") == 1
+    assert out.count("is being processed by a run of bob@desk: waiting for its end") == bool(polls)
     assert ("is being processed by a run of bob@desk" in err) != bool(polls)
+
+
+def test_a_chain_does_not_begin_again_what_was_aborted_while_it_waited(shell: Shell) -> None:
+    shell.at(Step.ABORTED, verdict=None)
+    looks: list[str] = []
+
+    def reprocess(_releaser: Releaser) -> RunSummary:
+        message = "shop-v2 is being processed by a run of bob@desk"
+        raise UnderWayError(message)
+
+    def is_computed(releaser: Releaser, candidate: str) -> bool:
+        looks.append(candidate)
+        if len(looks) == 2:
+            message = "The brokers do not answer"
+            raise BrokerError(message, retriable=True)
+        if len(looks) == 4:
+            releaser._registry.write(releaser.status().to(Step.ABORTED))
+        return len(looks) < 4
+
+    shell.monkeypatch.setattr(chain, "_RUNS_LOOK_SECONDS", 0)
+    shell.monkeypatch.setattr(chain, "_RUNS_LOOKS_PER_LINE", 2)
+    for step in (reprocess, is_computed):
+        shell.monkeypatch.setattr(Releaser, step.__name__, step)
+    code, out, err = shell("start", "clicks", "--to", "v2", "--through", "gate")
+    assert code == REFUSED
+    assert "another process has moved v2 meanwhile: the release is aborted" in err
+    assert ("The brokers do not answer: trying again" in out, "reprocess: waiting for" in out) == (True, True)
+    assert shell.releaser().status().step is Step.ABORTED
+
+
+def test_a_chain_does_not_repeat_a_gate_that_something_else_holds_up(shell: Shell) -> None:
+    shell.at(Step.REPROCESSED, verdict=None)
+    calls = 0
+
+    def gate(_releaser: Releaser) -> Release:
+        nonlocal calls
+        calls += 1
+        message = "clicks: v2 pauses at a barrier"
+        raise UnderWayError(message)
+
+    shell.monkeypatch.setattr(Releaser, "is_followed", lambda _releaser: False)
+    shell.monkeypatch.setattr(Releaser, "gate", gate)
+    code, out, err = shell("start", "clicks", "--to", "v2", "--through", "gate")
+    assert (code, calls) == (REFUSED, 1)
+    assert "waiting for its end" not in out
+    assert "v2 pauses at a barrier" in err
+
+
+def test_a_look_for_runs_of_a_candidate_does_not_load_it(shell: Shell) -> None:
+    shell.at(Step.PLANNED, verdict=None)
+    shell.monkeypatch.setattr(Versions, "application", lambda *_: pytest.fail("it was loaded"))
+    shell.monkeypatch.setattr(Admin, "group", lambda *_: SimpleNamespace(members=()))
+    assert not shell.releaser().is_computed("v2")
 
 
 @pytest.mark.parametrize("has_begun", [True, False])

@@ -260,6 +260,23 @@ def test_further_forms_of_secrets_are_hidden(text: str) -> None:
     assert leaks(redacted(text)) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("next=%2Fx%3Fpassword%3Dhunter2%26a%3Db", "next=%2Fx%3Fpassword%3D***%26a%3Db"),
+        ("jdbc%3Apassword%3Dhunter2%3Buser%3Dann", "jdbc%3Apassword%3D***%3Buser%3Dann"),
+        ("q=%22password%3Dhunter2%22&a=b", "q=%22password%3D***%22&a=b"),
+        ("password%3D%22hunter2%26hunter2%22%26a%3Db", "password%3D***%26a%3Db"),
+        ("password%3Dhunter2%26hunter2 x", "password%3D*** x"),
+        ("password%3D%22hunter2", "password%3D***"),
+        ('password%3D"hunter2 hunter2" x', 'password%3D"***" x'),
+        ("password=hunter2%26a%3Db", "password=***"),
+    ],
+)
+def test_the_text_after_an_encoded_secret_is_shown(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
 def test_what_is_no_secret_is_left_as_it_is() -> None:
     texts = [
         "Cannot look up topics at 127.0.0.1:9092, kafka:9092: clicks-0@12,clicks-1@7",
@@ -284,6 +301,8 @@ def test_what_is_no_secret_is_left_as_it_is() -> None:
         "The gate does not pass: click-counts: it has rows",
         "A record that must pass: Not Found",
         "read --token-file first; --password is asked for",
+        "Unsupported bearer: got basic",
+        'bearer.auth.client.id=orders-app; bearer.auth.logical.cluster=lkc-1; {"scheme": "bearer", "bearerFormat": "JWT"}',
     ]
     assert [redacted(text) for text in texts] == texts
 
@@ -370,6 +389,15 @@ def test_names_of_secrets_are_known_in_each_spelling(name: str) -> None:
             "auto.offset.reset",
             "assassin",
             "",
+        ),
+        *(
+            "bearer.auth.client.id",
+            "bearer.auth.logical.cluster",
+            "bearer.auth.identity.pool.id",
+            "bearer.auth.scope",
+            "bearerFormat",
+            "Unsupported bearer",
+            "missing bearer",
         ),
     ],
 )

@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"\$\{(?:file:(?P<file>/[^${}]+)|(?P<name>[A-Za-z_][A-Za-
 _BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _SHORTEST_TOKEN = 16
 _TOKEN = re.compile(r"[ -~]*")
-_WORDS = frozenset({"bearer", "cred", "creds", "jwt", "otp", "pw", "sas", "sig"})
+_WORDS = frozenset({"cred", "creds", "jwt", "otp", "pw", "sas", "sig"})
 _STEMS = re.compile(
     r"passw|passphrase|passcode|secret|credential|pwd$|token$|(?<!by)(?<!com)(?<!sur)(?<!over)(?<!tres)pass$"
     r"|(?:api|access|account|auth|encryption|license|master|private|secret|shared|signing|ssh|storage)keys?$"
@@ -48,8 +48,9 @@ _DESCRIPTIONS = frozenset(
     """.split()  # noqa: SIM905 - as a list it takes a page
 )
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-# Words before `token` in messages of parsers, and before the verb `pass`.
+# Words before `token` and `bearer` in messages of parsers, and before the verb `pass`.
 _PROSE = {
+    "bearer": frozenset({"expected", "invalid", "missing", "no", "unexpected", "unknown", "unsupported"}),
     "token": frozenset({"current", "expected", "illegal", "invalid", "last", "next", "no", "unexpected", "unknown"}),
     "pass": frozenset(
         {"can", "cannot", "could", "did", "do", "does", "may", "must", "not", "should", "to", "will", "would"}
@@ -110,8 +111,7 @@ _OPENINGS = (
 _QUOTE = re.compile(r"\\*[\"']")
 # What follows a delimiter that ends a value; before anything else, the delimiter is a part of the value.
 _ENDS = r"(?=\s|$|[;&,)(}\]\"'`|\\]|/|[\w.-]+\\*[\"']?[ \t]*=)"
-_VALUE = re.compile(
-    rf"""
+_QUOTED = rf"""
     [bru]{{0,2}}(?:
         "(?:\\.|""|[^"\\]){{0,{_LONGEST}}}"
       | '(?:\\.|''|[^'\\]){{0,{_LONGEST}}}'
@@ -119,9 +119,15 @@ _VALUE = re.compile(
     )
     | \{{(?:[^{{}}\n]|\}}\}}|\{{[^{{}}\n]*\}}){{0,{_LONGEST}}}\}}
     | \[[^\]\n]{{0,{_LONGEST}}}\]
-    | (?:(?:bearer|basic|digest|token)[ ]+)?(?:[^\s;&,)}}\]"'`<|\\]|[;&,)}}\]"'`<|\\](?!{_ENDS}))+
-    """,
-    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+"""
+_SCHEMES = "(?:(?:bearer|basic|digest|token)[ ]+)?"
+_UNQUOTED = rf"""(?:[^\s;&,)}}\]"'`<|\\]|[;&,)}}\]"'`<|\\](?!{_ENDS}))"""
+_FLAGS = re.VERBOSE | re.IGNORECASE | re.DOTALL
+_VALUE = re.compile(rf"{_QUOTED} | {_SCHEMES}{_UNQUOTED}+", _FLAGS)
+# After an encoded `=`, encoded delimiters end a value as the others do.
+_ENCODED_END = rf"%(?:22|26|3B)(?:{_ENDS}|%(?:22|26|3B|5D|7D)|(?=[\w.-]+%3D))"
+_ENCODED_VALUE = re.compile(
+    rf"""{_QUOTED} | %22(?:(?!%22)[^\s"'])*(?:%22)? | {_SCHEMES}(?:(?!{_ENCODED_END}){_UNQUOTED})+""", _FLAGS
 )
 
 
@@ -138,7 +144,8 @@ def is_secret(name: str) -> bool:
         len(parts) > 1 and (parts[-1] in _DESCRIPTIONS or (len(parts) == 2 and parts[0] in _PROSE.get(parts[1], ())))  # noqa: PLR2004
     ):
         return False
-    if any(part in _WORDS or _STEMS.search(part) for part in parts):
+    # As a first word it is a scheme, not what it carries: `bearer.auth.client.id`.
+    if parts[-1] == "bearer" or any(part in _WORDS or _STEMS.search(part) for part in parts):
         return True
     return any(pair in _PAIRS or (pair[1] in {"key", "keys"} and pair[0] in _OF_KEYS) for pair in pairwise(parts))
 
@@ -268,7 +275,8 @@ def _without_values(text: str, opening: re.Pattern[str]) -> str:
         at = found.end()
         if not (opening is _SQL_LOGIN or is_secret(found["name"])):
             continue
-        value = (_CONTENT if opening is _ELEMENT else _VALUE).match(text, at)
+        plain = _ENCODED_VALUE if "%3D" in found[0].upper() else _VALUE
+        value = (_CONTENT if opening is _ELEMENT else plain).match(text, at)
         if value is not None and value[0]:
             quote = _QUOTE.match(value[0])
             mark = quote[0] if quote is not None and value[0].endswith(quote[0]) else ""

@@ -28,6 +28,7 @@ from riverrun.records import shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from riverrun.config import AppConfig
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
@@ -177,9 +178,9 @@ _MEMBERS_LOOK_SECONDS = 0.5
 _PATIENCE_SECONDS = 3.0
 
 
-def session_ms(application: Application, default: int) -> int:
+def session_ms(config: AppConfig, default: int) -> int:
     """Return how long (ms) hosts of an application stay members after their last heartbeat: the default unless configured."""
-    return int(application.config.streams.consumer.get("session.timeout.ms", default))
+    return int(config.streams.consumer.get("session.timeout.ms", default))
 
 
 def under_way(application_id: str, host: SoleHost) -> UnderWayError:
@@ -196,31 +197,31 @@ def require_no_members(connected: ConnectedApplication) -> None:
         raise UnderWayError(message, hint="Stop its workers; one that died is a member until its session times out.")
 
 
-def require_no_sole_host(connected: ConnectedApplication) -> None:
+def sole_hosts(admin: Admin, application_id: str) -> tuple[SoleHost, ...]:
+    """Return the bounded runs, and the workers without a group, that process an application."""
+    return hosts_in(admin.group(group_of(application_id)).members)
+
+
+def require_no_sole_host(admin: Admin, application_id: str) -> None:
     """Make sure that no bounded run and no worker without a group processes an application."""
-    for host in hosts_in(connected.admin.group(group_of(connected.id)).members):
-        raise under_way(connected.id, host)
-
-
-def is_processed_alone(connected: ConnectedApplication) -> bool:
-    """Return whether a bounded run, or a worker without a group, processes an application."""
-    return bool(hosts_in(connected.admin.group(group_of(connected.id)).members))
+    for host in sole_hosts(admin, application_id):
+        raise under_way(application_id, host)
 
 
 def require_nobody(connected: ConnectedApplication) -> None:
     """Make sure that no worker and no bounded run processes an application."""
     require_no_members(connected)
-    require_no_sole_host(connected)
+    require_no_sole_host(connected.admin, connected.id)
 
 
 def await_no_members(connected: ConnectedApplication) -> None:
     """Wait until workers that have died are no longer members."""
-    _wait(lambda: require_no_members(connected), session_ms(connected.application, _WORKER_SESSION_MS))
+    _wait(lambda: require_no_members(connected), session_ms(connected.application.config, _WORKER_SESSION_MS))
 
 
-def await_no_sole_host(connected: ConnectedApplication) -> None:
-    """Wait for up to a session until no bounded run and no worker without a group processes an application."""
-    _wait(lambda: require_no_sole_host(connected), session_ms(connected.application, SOLE_SESSION_MS))
+def await_no_sole_host(admin: Admin, config: AppConfig, application_id: str) -> None:
+    """Wait for up to a session until no bounded run and no worker without a group processes a version of an application."""
+    _wait(lambda: require_no_sole_host(admin, application_id), session_ms(config, SOLE_SESSION_MS))
 
 
 def _wait(check: Callable[[], None], session: int) -> None:
@@ -275,7 +276,7 @@ class _Place:
     def take(self, admin: Admin) -> None:
         """Wait for the decision that this host may process."""
         # One session of a host that has died, and more for the group to rebalance.
-        sessions_ms = 3 * session_ms(self._application, SOLE_SESSION_MS)
+        sessions_ms = 3 * session_ms(self._application.config, SOLE_SESSION_MS)
         patience_s = max(self._application.config.streams.task_timeout_ms, sessions_ms) / 1000
         began, is_logged = time.monotonic(), False
         while (decision := self._next_decision(admin)) != self.host.name:
@@ -307,7 +308,7 @@ class _Place:
     def _is_found_alone(self, admin: Admin) -> bool:
         """Return whether this host is the only member and may begin."""
         # Spares the seconds that brokers take to announce that (`group.initial.rebalance.delay.ms`).
-        if self._state is not MembershipState.NEW or hosts_in(admin.group(self._group).members) != (self.host,):
+        if self._state is not MembershipState.NEW or sole_hosts(admin, self._application.id) != (self.host,):
             return False
         # The thread of the membership may have announced meanwhile that this host waits: then the leader decides.
         with self._lock:
@@ -331,13 +332,13 @@ class _Place:
         self._decisions.put(name)
 
     def _tell_who_is_waited_for(self, admin: Admin) -> None:
-        others = [host for host in hosts_in(admin.group(self._group).members) if host != self.host]
+        others = [host for host in sole_hosts(admin, self._application.id) if host != self.host]
         for other in others:
             log.warning(
                 "%s was processed by %s, which does not answer; if it has died, brokers know within %d s",
                 self._application.id,
                 other,
-                session_ms(self._application, SOLE_SESSION_MS) // 1000,
+                session_ms(self._application.config, SOLE_SESSION_MS) // 1000,
             )
 
     def _take_part(self) -> None:
@@ -374,7 +375,7 @@ class _Place:
     def _member(self) -> GroupMember:
         from riverrun.kafka.membership import GroupMember, MemberConfig  # noqa: PLC0415 - loads in this thread
 
-        session = session_ms(self._application, SOLE_SESSION_MS)
+        session = session_ms(self._application.config, SOLE_SESSION_MS)
         return GroupMember(
             self._application.kafka,
             self._group,

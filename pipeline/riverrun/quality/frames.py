@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import re
 import shutil
-import tempfile
+import stat
+import uuid
 from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotation
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -142,37 +143,56 @@ def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
 @contextmanager
 def passing_frame(parent: Path, rows: Iterable[Mapping[str, Any]]) -> Iterator[Frame]:
     """Write rows to a directory of this check alone, below one that other processes share, and delete it afterwards."""
-    try:
-        directory, lock = _new_directory(parent)
-    except OSError as error:
-        raise _unwritable(parent, error) from error
-    with lock:
+    with ExitStack() as lock:
+        try:
+            directory = _new_directory(parent, lock)
+        except OSError as error:
+            raise _unwritable(parent, error) from error
         try:
             yield write_frame(directory, rows)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _new_directory(parent: Path) -> tuple[Path, IO[str]]:
-    """Create a directory with a lock, and delete those that processes have left which died."""
-    make_directory(parent)
-    with _locked(parent, fcntl.LOCK_EX):
-        for left in parent.iterdir():
-            with suppress(OSError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                shutil.rmtree(left)
-        directory = Path(tempfile.mkdtemp(dir=parent))
-        return directory, _locked(directory, fcntl.LOCK_EX)
+def _new_directory(parent: Path, lock: ExitStack) -> Path:
+    """Create a directory and lock it, after deleting those that processes have left which died."""
+    _make_shared(parent)
+    directory = parent / uuid.uuid4().hex
+    with ExitStack() as shared:
+        # Not all file systems have locks, and another user may own this one: then nothing is deleted.
+        with suppress(OSError):
+            shared.enter_context(_locked(parent, fcntl.LOCK_EX))
+            for left in parent.iterdir():
+                with suppress(OSError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    shutil.rmtree(left)
+        _make_shared(directory)
+        with suppress(OSError):
+            lock.enter_context(_locked(directory, fcntl.LOCK_EX))
+    return directory
 
 
 def _locked(directory: Path, how: int) -> IO[str]:
     """Return a file whose lock lasts until it is closed, or its process ends."""
-    file = (directory / ".lock").open("w")
+    path = directory / ".lock"
+    file = path.open("w")
     try:
+        _share(path)
         fcntl.flock(file, how)
     except OSError:
         file.close()
         raise
     return file
+
+
+def _make_shared(directory: Path) -> None:
+    make_directory(directory)
+    _share(directory)
+
+
+def _share(path: Path) -> None:
+    """Let the group write to a path of this user if it may write to the directory above."""
+    with suppress(PermissionError):
+        path.chmod(path.stat().st_mode | path.parent.stat().st_mode & stat.S_IWGRP)
 
 
 def _unwritable(directory: Path, error: OSError) -> StateError:

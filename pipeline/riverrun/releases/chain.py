@@ -6,7 +6,7 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from riverrun.errors import ApprovalNeededError, UnderWayError, VersionConflictError
+from riverrun.errors import ApprovalNeededError, BrokerError, ReleaseError, UnderWayError, VersionConflictError
 from riverrun.hosting.release import ACTIONS, APPROVE, CUT, SWITCHING, Step
 
 if TYPE_CHECKING:
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 _LOOKS_PER_LINE = 10
 _ATTEMPTS = 5
 _RUNS_LOOK_SECONDS = 1.0
+_RUNS_LOOKS_PER_LINE = 60
+
+
+class _ComputedError(Exception):
+    """The candidate cannot be computed now, as another process may do it."""
+
+    def __init__(self, cause: UnderWayError) -> None:
+        super().__init__(cause.message)
+        self.cause = cause
 
 
 class Through(Enum):
@@ -48,13 +57,11 @@ def take_through(
             if not left or now.candidate != candidate or now.step in SWITCHING:
                 raise
             tell(f"{error.message}: continuing from there")
-        except UnderWayError as error:
-            # Another chain computes the candidate. Its run may have ended since, so the first attempt is repeated anyway.
-            if left < _ATTEMPTS - 1 and not (left and releaser.is_computed(candidate)):
-                raise
-            tell(f"{error.message}: waiting for its end")
-            while releaser.is_computed(candidate):
-                time.sleep(_RUNS_LOOK_SECONDS)
+        except _ComputedError as error:
+            is_awaited = left > 0 and _await_run(releaser, candidate, error.cause.message, tell)
+            # The run may have ended before the look, so the first attempt is repeated anyway.
+            if not is_awaited and left < _ATTEMPTS - 1:
+                raise error.cause from None
     raise AssertionError  # the last attempt returns or raises
 
 
@@ -69,12 +76,46 @@ def _taken_through(
             await_workers(releaser, tell)
             continue
         action = ACTIONS[step.value]
-        found = action.take(releaser, candidate, carry=carry)
+        try:
+            found = action.take(releaser, candidate, carry=carry)
+        except UnderWayError as error:
+            if step is Through.REPROCESS:
+                raise _ComputedError(error) from error
+            raise
         lost = found.lost_records if step is Through.START else ()
         tell("\n".join([f"{action.name}: {action.says.format(found)}", *lost]))
         if step is Through.GATE:
             _require_no_open_approval(found)
     return releaser.status()
+
+
+def _await_run(releaser: Releaser, candidate: str, message: str, tell: Callable[[str], None]) -> bool:
+    """Wait while another process computes the candidate; return whether one did."""
+    if not releaser.is_computed(candidate):
+        return False
+    tell(f"{message}: waiting for its end")
+    looks = 0
+    while _is_computed(releaser, candidate, tell):
+        looks += 1
+        if looks % _RUNS_LOOKS_PER_LINE == 0:
+            tell(f"reprocess: waiting for {looks * _RUNS_LOOK_SECONDS:.0f} s")
+        time.sleep(_RUNS_LOOK_SECONDS)
+    # An abort meanwhile is a decision of a person, and a switch goes live by itself.
+    if releaser.resumed(candidate) in {None, Step.CUTTING}:
+        now = releaser.status()
+        message = f"{now.app}: another process has moved {candidate} meanwhile: {now.progress}"
+        raise ReleaseError(message, hint=f"Look at it: riverrun release status {now.app}")
+    return True
+
+
+def _is_computed(releaser: Releaser, candidate: str, tell: Callable[[str], None]) -> bool:
+    try:
+        return releaser.is_computed(candidate)
+    except BrokerError as error:
+        if not error.retriable:
+            raise
+        tell(f"{error.message}: trying again")
+        return True
 
 
 def await_workers(releaser: Releaser, tell: Callable[[str], None]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import GateFailedError
-from riverrun.hosting.alone import is_processed_alone, require_nobody
+from riverrun.hosting.alone import require_nobody, sole_hosts
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import dropped_so_far
@@ -65,6 +65,7 @@ class Releaser:
         registry: ReleaseRegistry | None = None,
     ) -> None:
         self._config = project.app(app)
+        self._admin = admin
         self._registry = ReleaseRegistry.at(admin, by) if registry is None else registry
         self._runs = RunLog(admin)
         self._history = CheckLog(admin)
@@ -270,7 +271,7 @@ class Releaser:
         """Return whether a bounded run of a version lives, and the version is the candidate."""
         if self.status().candidate != candidate:
             return False
-        return is_processed_alone(self._versions.application(candidate))
+        return bool(sole_hosts(self._admin, self._config.application_id(candidate)))
 
     def wait_ready(
         self, *, max_lag: int = 1000, looks: int = 3, every_s: float = 1.0, timeout_s: float | None = None

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError
-from riverrun.hosting.alone import group_of, hosts_in, under_way
+from riverrun.hosting.alone import await_no_sole_host, require_no_sole_host
 from riverrun.hosting.control_topic import ReleaseRegistry, known_release
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
@@ -178,8 +178,8 @@ class Repairer:
             approved: The id of a verdict whose warnings a person has approved. The data has to be what that verdict judged.
             code: The version whose code computes the rows; empty for the live one.
         """
+        self._await_no_other()
         plan, release = self.plan(scope, code), self._settled()
-        self._require_no_other()
         release = self._registry.write(replace(release, barrier=None, repaired=f"{scope}: begun"))
         version, versions = self._version(plan)
         live, repaired = versions.releasable(release.live), versions.staged(version)
@@ -320,11 +320,10 @@ class Repairer:
     def _gate(self, versions: Versions) -> Gate:
         return Gate(self._config.quality, versions, self._spark)
 
-    def _require_no_other(self) -> None:
-        """Make sure that no run computes for a repair: two would end each other."""
+    def _await_no_other(self) -> None:
+        """Wait for up to a session until no run computes for a repair: two would end each other."""
         for repair in sorted(self._begun()):
-            for host in hosts_in(self._admin.group(group_of(repair)).members):
-                raise under_way(repair, host)
+            await_no_sole_host(self._admin, self._config, repair)
 
     def _unmoved(self, release: Release) -> Release:
         """Return the release as it is now, if only other repairs have noted since that they begin."""
@@ -341,6 +340,8 @@ class Repairer:
     def _discard_others(self, versions: Versions, repaired: ConnectedApplication) -> None:
         """Delete what other repairs have left: only a repair with the same work would continue them."""
         for left in self._begun() - {repaired.id}:
+            # Another repair may have begun since this one looked.
+            require_no_sole_host(self._admin, left)
             version = left.removeprefix(f"{self._config.name}-")
             versions.discard(replace(repaired, application=replace(repaired.application, version=version)))
 

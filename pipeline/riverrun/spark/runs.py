@@ -11,7 +11,7 @@ import msgspec
 from riverrun.config.secrets import redacted
 from riverrun.decoders import Line, Name, Natural, Time, UnreadableError, Word, foreign_decoder, why_unreadable
 from riverrun.errors import BrokerError, RangeError
-from riverrun.hosting.alone import group_of, hosts_in
+from riverrun.hosting.alone import sole_hosts
 from riverrun.hosting.control_topic import ControlTopic, readable
 from riverrun.hosting.process import SystemClock
 from riverrun.records import OffsetRange, TopicPartition
@@ -131,7 +131,7 @@ class RunLog:
 
     def _living(self, application_id: str) -> tuple[SoleHost, ...]:
         """Return the live hosts that process alone; one that died counts as alive until its session times out."""
-        return hosts_in(self._admin.group(group_of(application_id)).members)
+        return sole_hosts(self._admin, application_id)
 
     def written_by(self, app: str, version: str, by: str) -> list[tuple[RunRecord, dict[str, RunRange]]]:
         """Return what runs of one author wrote: each run that wrote something, earliest first, with ranges by topic.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import StreamsError
-from riverrun.hosting.alone import group_of, hosts_in
+from riverrun.hosting.alone import sole_hosts
 from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
 from riverrun.hosting.local_state import directories_of, locked
 from riverrun.hosting.state_schemas import forget
@@ -78,7 +78,7 @@ def reset(plan: Reset, admin: Admin) -> None:
 
 def _at_work(application_id: str, admin: Admin) -> tuple[str, ...]:
     """Return the members of the group, with runs and workers that process alone."""
-    alone = hosts_in(admin.group(group_of(application_id)).members)
+    alone = sole_hosts(admin, application_id)
     return (*admin.group(application_id).members, *map(str, alone))
 
 

@@ -197,7 +197,7 @@ class StreamsInstance:
         self._move_to(WorkerState.REBALANCING)
         try:
             _check_properties(self._connected.application)
-            await_no_sole_host(self._connected)
+            await_no_sole_host(self._connected.admin, self._connected.application.config, self._connected.id)
             self._group.prepare()
             StateSchemas(self._group.connected).check()
             warn_of_narrow_times(self._group.connected)

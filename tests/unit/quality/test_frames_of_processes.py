@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -45,6 +46,27 @@ def test_rows_of_a_process_that_died_are_deleted_and_those_of_living_ones_stay(t
         with passing_frame(tmp_path, [{"n": 2}]):
             assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2
         assert living.pandas(["n"])["n"].tolist() == [1]
+
+
+@pytest.mark.parametrize(("mode", "made"), [(0o770, "770"), (0o750, "750")])
+def test_rows_are_shared_with_a_group_as_the_directory_above_is(tmp_path: Path, mode: int, made: str) -> None:
+    tmp_path.chmod(mode)
+    with passing_frame(tmp_path / "gate", [{"n": 1}]) as frame:
+        paths = (tmp_path / "gate", frame.directory)
+        assert [f"{path.stat().st_mode & 0o777:o}" for path in paths] == [made, made]
+        locks = [path / ".lock" for path in paths]
+        assert [bool(path.stat().st_mode & 0o020) for path in locks] == [mode == 0o770] * 2
+
+
+def test_rows_are_judged_where_files_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(_file: object, _how: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    (tmp_path / "left").mkdir()
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with passing_frame(tmp_path, [{"n": 1}]) as frame:
+        assert frame.pandas(["n"])["n"].tolist() == [1]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["left"]
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from riverrun import STRING, Consumed, StreamsBuilder
 from riverrun.config import ProjectConfig
 from riverrun.errors import ReleaseError, UnderWayError
+from riverrun.hosting import alone
 from riverrun.hosting.alone import RUN, SoleHost, group_of
+from riverrun.hosting.application import Application
+from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import Release, Step
 from riverrun.releases.repair import Repairer
@@ -41,11 +46,45 @@ def repairer(registry: ReleaseRegistry, *hosts: SoleHost) -> Repairer:
     return Repairer(project, "clicks", admin, lambda: None, registry=registry)
 
 
+@pytest.fixture(autouse=True)
+def _short_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone, "SOLE_SESSION_MS", 0)
+    monkeypatch.setattr(alone, "_MEMBERS_LOOK_SECONDS", 0.01)
+
+
 def test_a_repair_that_another_one_computes_is_refused() -> None:
     registry = ReleaseRegistry(MemoryNotes(), "ann@desk")
-    repairer(registry)._require_no_other()
+    repairer(registry)._await_no_other()
     with pytest.raises(UnderWayError, match="clicks-repair-0a1b is being processed by a run of bob@desk"):
-        repairer(registry, LIVING)._require_no_other()
+        repairer(registry, LIVING)._await_no_other()
+
+
+def test_a_repair_waits_for_the_session_of_one_that_has_died() -> None:
+    repairs, asked = repairer(ReleaseRegistry(MemoryNotes(), "ann@desk"), LIVING), 0
+
+    def group(_name: str) -> Any:
+        nonlocal asked
+        asked += 1
+        return SimpleNamespace(members=() if asked > 1 else (f"{LIVING.name}@h",))
+
+    admin: Any = repairs._admin
+    admin.group = group
+    repairs._await_no_other()
+    assert asked == 2
+
+
+@pytest.mark.parametrize("is_computed", [True, False])
+def test_a_repair_that_begins_meanwhile_keeps_its_topics(tmp_path: Path, is_computed: bool) -> None:
+    repairs = repairer(ReleaseRegistry(MemoryNotes(), "ann@desk"), *[LIVING][: int(is_computed)])
+    builder = StreamsBuilder()
+    builder.stream("clicks", Consumed(STRING, STRING))
+    own = Application(repairs._config, "repair-7f3a", builder.build(), {}, tmp_path)
+    discarded: list[str] = []
+    versions: Any = SimpleNamespace(discard=lambda left: discarded.append(left.id))
+    refusal = pytest.raises(UnderWayError, match="is being processed by a run of bob@desk")
+    with refusal if is_computed else nullcontext():
+        repairs._discard_others(versions, ConnectedApplication(own, repairs._admin))
+    assert discarded == ([] if is_computed else ["clicks-repair-0a1b"])
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,12 @@ def test_a_wrong_password_is_said_to_be_one(kafka: dict[str, str]) -> None:
 DOCUMENTED = re.compile(r"^\| (Topic|Group|Transactional id) \| (.+?) \| (literal|prefixed) \| (.+?) \|", re.MULTILINE)
 
 
+@pytest.fixture(autouse=True)
+def _no_tokens_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens of this process make refused logins worth another attempt, also those of tests that follow."""
+    monkeypatch.setattr("riverrun.kafka.tokens._known", {})
+
+
 @pytest.fixture
 def words(kafka: dict[str, str], tmp_path: Path) -> Callable[[dict[str, str], str], Application]:
     """Makes an application that counts words, with other properties of its clients."""

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 OAUTH = {"sasl.mechanism": "OAUTHBEARER"}
 
 
+@pytest.fixture(autouse=True)
+def _no_tokens_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens of this process make refused logins worth another attempt, also those of tests that follow."""
+    monkeypatch.setattr("riverrun.kafka.tokens._known", {})
+
+
 @pytest.fixture
 def service() -> Iterator[TokenServer]:
     with token_service() as running:

@@ -7,6 +7,7 @@ stream thread. The handler looks at the frame there: each line of a generated fu
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -75,15 +76,19 @@ class NodeTimes:
             signal.signal(SIGNAL, signal.SIG_IGN)
             return
         now = time.perf_counter()
+        # Python calls the handler for the next signal also within this one. That one's time would count twice.
         if now < self._not_before:
             return
-        # Such as a RecursionError: the user's function must not fail because of a sample.
-        with suppress(Exception):
-            # All time since the last sample counts here, so merged signals lose none: the process was in one call.
-            self._seconds[node_at(frame, self._node_of)] += now - self._sampled_at
-        self._sampled_at, ended = now, time.perf_counter()
-        # A thousand frames of a recursion may take longer than the interval: nothing else would run.
-        self._not_before = ended + _APART * (ended - now)
+        self._not_before = math.inf
+        try:
+            # Such as a RecursionError: the user's function must not fail because of a sample.
+            with suppress(Exception):
+                # All time since the last sample counts here, so merged signals lose none: the process was in one call.
+                self._seconds[node_at(frame, self._node_of)] += now - self._sampled_at
+        finally:
+            self._sampled_at, ended = now, time.perf_counter()
+            # A thousand frames of a recursion may take longer than the interval: nothing else would run.
+            self._not_before = ended + _APART * (ended - now)
 
 
 def _is_debugged() -> bool:

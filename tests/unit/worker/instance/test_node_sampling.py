@@ -8,6 +8,7 @@ import pdb  # noqa: T100 - a debugger is tested
 import signal
 import sys
 import threading
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -169,7 +170,9 @@ def sampling(topology: Topology, pipe: Callable[[TopologyTestDriver], None]) -> 
     return times
 
 
-def test_the_node_that_computes_most_has_most_of_the_time() -> None:
+def test_the_node_that_computes_most_has_most_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # On a busy machine, one node may be blamed for the time in which the process does not run.
+    monkeypatch.setattr(time, "perf_counter", time.process_time)
     builder = StreamsBuilder()
     texts = builder.stream("in", Consumed(STRING, STRING)).filter(lambda _k, v: v != "", named=Named("cheap"))
     dear = texts.map_values(lambda v: str(sum(range(20_000))) + v, named=Named("dear"))

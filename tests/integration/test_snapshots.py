@@ -267,7 +267,7 @@ def test_a_snapshot_that_may_lack_deletions_is_passed_over(case: Case, caplog: p
     case.write(0, 50)
     case.work()
     case.publish()
-    edit_manifest(case, whole=[1, 1])
+    edit_manifest(case, whole=[1, 86_400_000])
     case.write(50, 60)
     case.work()
     case.lose_state()

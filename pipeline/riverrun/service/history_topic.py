@@ -118,7 +118,7 @@ class HistoryTopic:
         now_ms = self._clock.now_ms()
         read = _Read(self._key)
         is_complete = read.all_of(self._batches(now_ms - hours * 3_600_000))
-        minutes = sorted(read.minutes)
+        minutes = sorted(read.minutes, key=lambda minute: minute.at)
         parts = _parts(minutes, ceil(len(minutes) / _MOST_POINTS) or 1)
         names = dict.fromkeys(name for minute in minutes for name in minute.figures)
         return {

@@ -292,6 +292,11 @@ class TaskCounts:
         """Note that these are committed."""
         self._committed[active.id] = self._prepared.pop(active.id)
 
+    def doubted(self, active: ActiveTask) -> None:
+        """Count what a commit without an answer had: mostly it succeeded. Otherwise the work is counted twice."""
+        if active.id in self._prepared:
+            self.committed(active)
+
     def stopped(self, active: ActiveTask) -> None:
         """Keep the committed counts of a task that no longer runs. The next owner counts from zero."""
         self._prepared.pop(active.id, None)

@@ -165,6 +165,8 @@ class TaskManager:
         names = ", ".join(str(active.id) for active in failed)
         log.warning("tasks %s start over from their last commit: %s", names, error)
         for active in failed:
+            if isinstance(error, UnknownOutcomeError):
+                self._counts.doubted(active)
             self._suspend(active)
             self._updater.add_again(active.claim)
             active.close()

@@ -94,8 +94,9 @@ class TransactionalProducer:
     def flush(self) -> None:
         """Wait until everything sent has arrived. `commit` reports refusals."""
         left: list[int] = []
-        # The library reveals the reason of a failed transaction at its commit only, which reports it.
-        with suppress(KafkaException):
+        # The library reveals the reason of a failed transaction at its commit only, which reports it. A SystemError is of the
+        # library, too: with its own error set, it calls the logger, in which Python then does not allow a call to succeed.
+        with suppress(KafkaException, SystemError):
             _watched(lambda: left.append(self._client.producer.flush(_COMMIT_SECONDS)), self.transactional_id)
         if any(left):
             what = f"{counted(left[0], 'record')} of {self.transactional_id} to {self._servers}"

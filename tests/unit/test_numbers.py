@@ -15,7 +15,7 @@ from riverrun.cli.main import app
 from riverrun.config.checks import check_number
 from riverrun.config.parsing import streams_config
 from riverrun.config.project import ProjectConfig
-from riverrun.config.setting import LARGEST_LONG, Whole
+from riverrun.config.setting import LARGEST_LONG, WholeNumbers
 from riverrun.config.streams import MOST_THREADS, SETTINGS
 from riverrun.errors import ConfigError, TopologyError
 from riverrun.project.live import LiveOptions
@@ -78,7 +78,7 @@ def test_a_program_cannot_start_any_number_of_threads(threads: Any) -> None:
         LiveOptions(threads=threads).applied_to(None)  # type: ignore[arg-type] # it is refused before
 
 
-BOUNDS = {key: setting.values for key, setting in SETTINGS.items() if isinstance(setting.values, Whole)}
+BOUNDS = {key: setting.values for key, setting in SETTINGS.items() if isinstance(setting.values, WholeNumbers)}
 
 
 @pytest.mark.parametrize("key", [*BOUNDS, "replication.factor"])

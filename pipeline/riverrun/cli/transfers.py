@@ -171,7 +171,7 @@ def export_topic(
 ) -> None:
     """Write new records of a topic to a target, exactly once. With --store, write all rows of a state store.
 
-    Each export of a topic has a directory of its own, which a repeated attempt overwrites. A table gets the rows in one
+    Each export of a topic has a separate directory, which a repeated attempt overwrites. A table gets the rows in one
     transaction, together with the progress. A store overwrites the target.
 
     Without TARGET, an export of streams.toml is written without Spark: up to the end of the topic, or with --follow until it

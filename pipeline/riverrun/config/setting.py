@@ -50,7 +50,7 @@ class Values(Protocol):
         ...
 
 
-class Setting(NamedTuple):
+class StreamsSetting(NamedTuple):
     """The declaration of a setting.
 
     Args:
@@ -67,7 +67,7 @@ OWN = "own"
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeNumbers:
     """Whole numbers within bounds (inclusive)."""
 
     lowest: int = 1
@@ -96,7 +96,7 @@ class Replicas:
     """Numbers of replicas; -1 for the brokers' default."""
 
     type_name: ClassVar[str] = "number"
-    _numbers: ClassVar[Whole] = Whole(-1, 2**15 - 1)
+    _numbers: ClassVar[WholeNumbers] = WholeNumbers(-1, 2**15 - 1)
 
     @property
     def bounds(self) -> str:

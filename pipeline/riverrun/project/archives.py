@@ -43,7 +43,7 @@ def archive(project: Riverrun, name: str) -> DeclaredArchive:
     """Return an archive that the file declares in `[archives.NAME]`.
 
     Args:
-        project: The project.
+        project: Has the brokers, the Spark session and the file.
         name: Name of the archive, as in `[archives.NAME]`.
 
     Raises:

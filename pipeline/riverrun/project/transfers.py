@@ -29,7 +29,7 @@ def run_import(
     """Write new data of a source to a topic, exactly once (`riverrun.transfers.imports.run_import`).
 
     Args:
-        project: The project.
+        project: Has the brokers, the Spark session and the file.
         spec: Source, topic and form of the records.
         packages: Maven coordinates of libraries that the format needs.
         on_progress: Called repeatedly with the records written and all rows of the batch.
@@ -64,7 +64,7 @@ def run_export(
     """Write new records of a topic to a target, each once (`riverrun.transfers.exports.run_export`).
 
     Args:
-        project: The project.
+        project: Has the brokers, the Spark session and the file.
         spec: Topic, target and form of the rows.
         packages: Maven coordinates of libraries that the format needs.
         on_progress: Called repeatedly with the records written and all records of the batch.
@@ -92,7 +92,7 @@ def export(project: Riverrun, name: str) -> FollowedExport:
     """Return an export that the file declares in `[exports.NAME]`, to follow it without Spark.
 
     Args:
-        project: The project.
+        project: Has the brokers, the Spark session and the file.
         name: Name of the export, as in `[exports.NAME]`.
 
     Raises:
@@ -106,7 +106,7 @@ def declared_import(project: Riverrun, name: str) -> FollowedImport:
     """Return an import that the file declares in `[imports.NAME]`, to poll its source without Spark.
 
     Args:
-        project: The project.
+        project: Has the brokers, the Spark session and the file.
         name: Name of the import, as in `[imports.NAME]`.
 
     Raises:

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from riverrun.errors import UnderWayError
-from riverrun.spark.options import MAX_RECORDS_PER_SLICE, RunOptions
+from riverrun.spark.options import MAX_RECORDS_PER_SLICE, BackfillOptions, RunOptions
 from riverrun_airflow.acting import acting, end_at_once, number, truth
 from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
 from riverrun_airflow.deadlines import time_left
@@ -258,9 +258,11 @@ class BoundedRunOperator(BaseOperator):
                 gate=None if self.gate in {None, "", "None"} else truth("gate", self.gate or False),
             ),
             recompute_from=self.recompute_from,
-            from_beginning=truth("from_beginning", self.from_beginning),
-            topics=tuple(filter(None, map(str.strip, self.recompute_topics.split(",")))),
-            approve=self.approve,
+            recompute=BackfillOptions(
+                topics=tuple(filter(None, map(str.strip, self.recompute_topics.split(",")))),
+                from_beginning=truth("from_beginning", self.from_beginning),
+                approve=self.approve,
+            ),
         )
 
     def _author(self, context: Context) -> str:

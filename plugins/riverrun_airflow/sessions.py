@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import BegunRangeError, ConfigError, EngineError, NotReadyError, StreamsError, UnderWayError
@@ -100,12 +100,13 @@ def is_answered(project: ProjectConfig, within_s: float) -> bool:
 
 def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
     """Return a run over the request's range, or else over the offsets that its start and end resolve to now."""
+    from riverrun.project.runs import bounded_run
     from riverrun.spark.ranges import RunRange
 
     app = front_door(project, request.master, request.by).app(request.app, version=request.version or None)
     start = RunRange.parse(request.range) if request.range else request.start
     # An event's end may have been passed by another run, and a repeated one was.
-    return app.runs.bounded(start, request.end, may_be_passed=True, **asdict(request.options))
+    return bounded_run(app.runs.chosen, start, request.end, request.options, may_be_passed=True)
 
 
 def run(chosen: BoundedRun) -> RunSummary:
@@ -119,6 +120,7 @@ def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
     Returns the numbers of rows `compared` and of published `corrections`, and by topic the ranges `corrected`, as text.
     """
     from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.project.runs import backfill_of
     from riverrun.spark.runs import ends_of_outputs, written_between
 
     if request.version:
@@ -126,13 +128,7 @@ def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
         raise ConfigError(message, hint="Leave one of them out.")
     riverrun = front_door(project, request.master, request.by)
     app = riverrun.app(request.app)
-    backfill = app.runs.backfill(
-        request.recompute_from,
-        request.end,
-        topics=request.topics,
-        from_beginning=request.from_beginning,
-        approve=request.approve,
-    )
+    backfill = backfill_of(app.runs.chosen, request.recompute_from, request.end, request.recompute)
     live = ConnectedApplication(app.loaded(), riverrun.cluster.admin)
     # Only one run writes at a time, so what lies between the ends before and after are these corrections.
     before = ends_of_outputs(live)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from riverrun.spark.options import DEFAULTS, RunOptions
+from riverrun.spark.options import DEFAULTS, BackfillOptions, RunOptions
 
 PUBLISH, JUDGE, DISCARD = HELD_ACTIONS = ("publish", "judge", "discard")
 """Decisions on the outputs of a run that its gate holds back."""
@@ -20,7 +20,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
     """A request for a bounded run; empty texts leave a choice to the project.
 
     `range` is what start and end have been resolved to. Rows from `recompute_from` up to the end are computed again first, as
-    `AppRuns.backfill` does with the fields below.
+    `AppRuns.backfill` does with `recompute`.
     """
 
     app: str
@@ -32,9 +32,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
     range: str = ""
     options: RunOptions = DEFAULTS
     recompute_from: str = ""
-    from_beginning: bool = False
-    topics: tuple[str, ...] = ()
-    approve: str = ""
+    recompute: BackfillOptions = BackfillOptions()
 
 
 class StepRequest(msgspec.Struct, frozen=True, tag="step"):

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from riverrun.cli.gathering import gathering
 from riverrun.cli.output import echo
 from riverrun.cli.project import App, Master, confirm, settings_of
 from riverrun.cli.release import AsJson, CommandOutcome, report
+from riverrun.spark.options import BackfillOptions  # noqa: TC001 - gathering reads the annotation
 
 if TYPE_CHECKING:
     from riverrun.project.backfill import BackfillOutcome, BackfillPlan
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """Options of what is shown and asked before the work."""
+
+    plan: Annotated[
+        bool, typer.Option("--plan", metavar="", help="Show what the backfill would do to each output, and stop.")
+    ] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Begin without asking first.")] = False
+
+
+@gathering
 def backfill(
     context: typer.Context,
     app: App,
@@ -22,30 +36,10 @@ def backfill(
     version: Annotated[
         str | None, typer.Option(help="Version whose code recomputes processed rows; defaults to the live one.")
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="Recompute only this public table.")] = None,
-    gate: Annotated[
-        bool | None,
-        typer.Option(
-            "--gate/--no-gate",
-            help="Judge outputs of records that are not processed yet before they are public. Defaults to gate in"
-            " streams.toml. Recomputed rows are always judged.",
-        ),
-    ] = None,
-    approve: Annotated[str, typer.Option(help="Id of a verdict on recomputed rows whose warnings to approve.")] = "",
-    master: Master = None,
     *,
-    from_beginning: Annotated[
-        bool,
-        typer.Option(
-            "--from-beginning",
-            metavar="",
-            help="Recompute tables that depend on all records, too: from all records of the inputs.",
-        ),
-    ] = False,
-    plan: Annotated[
-        bool, typer.Option("--plan", metavar="", help="Show what the backfill would do to each output, and stop.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Begin without asking first.")] = False,
+    options: BackfillOptions,
+    master: Master = None,
+    before: _Before,
     as_json: AsJson = False,
 ) -> None:
     """Compute an interval of event time: again where it is processed already, and for the first time where it is not.
@@ -54,24 +48,24 @@ def backfill(
     the public rows are published as corrections. Records of logs stay as they are. The live version then processes what
     is left of the interval. If the command is interrupted, run it again.
     """
+    from riverrun.project.runs import backfill_of
+
     chosen = settings_of(context).project(master).app(app, version=version)
-    wanted = chosen.runs.backfill(
-        start, end, topics=topic or (), from_beginning=from_beginning, gate=gate, approve=approve
-    )
+    wanted = backfill_of(chosen.runs.chosen, start, end, options)
 
     def planned() -> CommandOutcome:
         found = wanted.plan()
         return CommandOutcome(str(found), _document(found))
 
     def filled() -> CommandOutcome:
-        done = wanted.run(lambda found: echo(str(found), err=as_json) if yes else None)
+        done = wanted.run(lambda found: echo(str(found), err=as_json) if before.yes else None)
         return CommandOutcome(str(done), {**_document(done.plan), **_done(done)})
 
-    if plan:
+    if before.plan:
         report(planned, as_json=as_json)
         return
     # The plan is shown before the question. With --yes, `filled` shows it as it begins.
-    if not yes:
+    if not before.yes:
         found = wanted.plan()
         echo(str(found), err=as_json)
         confirm(f"Backfill {found.interval}?", yes=found.is_empty)

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from msgspec import Meta
@@ -25,7 +25,8 @@ def gathering(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def gather(**given: Any) -> None:
         gathered = {
-            name: kind(**{each.name: given.pop(each.name) for each in fields(kind)}) for name, kind in groups.items()
+            name: kind(**{each.name: _plain(given.pop(each.name), each.default) for each in fields(kind)})
+            for name, kind in groups.items()
         }
         command(**given, **gathered)
 
@@ -42,12 +43,25 @@ def _options(kind: type) -> Iterator[Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     for each in fields(kind):
         type_, declared = get_args(hints[each.name])
-        option = _option(each.name.replace("_", "-"), type_, declared) if isinstance(declared, Meta) else declared
-        yield Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=Annotated[type_, option])
+        option, default = declared, each.default
+        if isinstance(declared, Meta):
+            option = _option(each.name.replace("_", "-"), type_, declared)
+            if default == ():
+                type_, default = list[str] | None, None
+        yield Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[type_, option])
 
 
 def _option(name: str, type_: Any, declared: Meta) -> Any:
-    """Return the option of a field: a choice of two, or a value within its bounds."""
+    """Return the option of a field: a flag, a choice of two, one that may be repeated, or a value within its bounds."""
+    said = declared.description
+    if type_ is bool:
+        return typer.Option(f"--{name}", metavar="", help=said)
     if bool in get_args(type_):
-        return typer.Option(f"--{name}/--no-{name}", help=declared.description)
-    return typer.Option(min=declared.ge, max=declared.le, help=declared.description)
+        return typer.Option(f"--{name}/--no-{name}", help=said)
+    if get_origin(type_) is tuple:
+        return typer.Option(f"--{name.removesuffix('s')}", help=said)
+    return typer.Option(min=declared.ge, max=declared.le, help=said)
+
+
+def _plain(given: Any, default: Any) -> Any:
+    return tuple(given or ()) if default == () else given

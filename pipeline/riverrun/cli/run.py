@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated, Any
@@ -184,13 +184,14 @@ def run(
     from rich.console import Console
 
     from riverrun.project.progress_bar import progress_bar
+    from riverrun.project.runs import bounded_run
 
     if preview.answers is not None and not preview.dry_run:
         message = "--answers requires --dry-run: a run asks the service"
         raise ConfigError(message)
     console = Console(emoji=False)
     chosen = settings_of(context).project(master).app(app, version=version)
-    bounded = chosen.runs.bounded(start, end, **asdict(options))
+    bounded = bounded_run(chosen.runs.chosen, start, end, options)
     tell_of_staging(bounded.application)
     echo(f"{bounded.application.id}: {counted(bounded.range.size, 'offset')}, {bounded.range}")
     if preview.plan:

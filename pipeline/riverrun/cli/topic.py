@@ -49,6 +49,21 @@ class _OfApp:
     ] = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Options that choose a part of the records."""
+
+    start: Annotated[
+        str, typer.Option("--from", help="Where to start: earliest, latest, a vector (topic-0@12,topic-1@7) or a time.")
+    ] = "earliest"
+    end: Annotated[
+        str | None, typer.Option("--to", help="Where to end, in the forms of --from; defaults to latest.")
+    ] = None
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many records.")
+    ] = None
+
+
 @app.command()
 def create(
     context: typer.Context,
@@ -93,15 +108,7 @@ def read(
     named: _Serdes,
     window: Annotated[str | None, typer.Option(help="Length of the windows of windowed keys, such as 5m.")] = None,
     of: _OfApp,
-    start: Annotated[
-        str, typer.Option("--from", help="Where to start: earliest, latest, a vector (topic-0@12,topic-1@7) or a time.")
-    ] = "earliest",
-    end: Annotated[
-        str | None, typer.Option("--to", help="Where to end, in the forms of --from; defaults to latest.")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many records.")
-    ] = None,
+    part: _Part,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", metavar="", help="Wait for more records, until Ctrl-C.")
     ] = False,
@@ -113,13 +120,13 @@ def read(
     """
     from riverrun.topics.records import TopicReader
 
-    if follow and end is not None:
+    if follow and part.end is not None:
         message = "--to cannot be combined with --follow, which has no end"
         raise ConfigError(message, hint="Leave one of them out.")
     serdes = _serdes(context, topic, named, of, window)
     reader = TopicReader(settings_of(context).project().cluster.admin, topic, *serdes)
-    records = reader.follow(start) if follow else reader.read(start, end or "latest")
-    for record in itertools.islice(records, limit):
+    records = reader.follow(part.start) if follow else reader.read(part.start, part.end or "latest")
+    for record in itertools.islice(records, part.limit):
         echo(shown_line(record, as_json=as_json))
 
 

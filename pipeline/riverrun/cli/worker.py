@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from riverrun.cli.gathering import gathering
 from riverrun.cli.output import echo
 from riverrun.cli.project import App, Master, Version, settings_of, tell_of_staging
 from riverrun.cli.run import show_figures
@@ -40,23 +42,32 @@ class WorkerHost(StrEnum):
     SPARK = "spark"
 
 
-def worker(
-    context: typer.Context,
-    app: App,
-    version: Version = None,
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """Options that replace settings, with the names that methods of applications have for them."""
+
     state_dir: Annotated[
         Path | None,
         typer.Option(
             help="Directory of the local state; defaults to state.dir. Each instance on a machine needs its own."
         ),
-    ] = None,
+    ] = None
     threads: Annotated[
         int | None,
         typer.Option(min=1, max=MOST_THREADS, help="Number of stream threads; defaults to num.stream.threads."),
-    ] = None,
+    ] = None
     server: Annotated[
         str | None, typer.Option(help="Address of the HTTP interface, host:port; defaults to application.server.")
-    ] = None,
+    ] = None
+
+
+@gathering
+def worker(
+    context: typer.Context,
+    app: App,
+    version: Version = None,
+    *,
+    replaced: _Replaced,
     on: Annotated[
         WorkerHost | None,
         typer.Option("--on", help="Run instances on a Spark cluster. Defaults to one instance in this process."),
@@ -70,7 +81,6 @@ def worker(
         ),
     ] = None,
     master: Master = None,
-    *,
     until_caught_up: Annotated[
         bool,
         typer.Option(
@@ -89,19 +99,17 @@ def worker(
     if until_caught_up or in_process:
         flag = "--until-caught-up" if until_caught_up else "--in-process"
         _refuse({"--on": on}, f"cannot be combined with {flag}", "A bounded run on Spark: riverrun run.")
-        alone = {"--threads": threads, "--server": server}
+        alone = {"--threads": replaced.threads, "--server": replaced.server}
         _refuse(alone, f"cannot be combined with {flag}, which runs all tasks in one process", "Leave it out.")
     chosen = settings_of(context).project(master).app(app, version=version)
     if on is WorkerHost.SPARK:
-        deployment = chosen.deployment(
-            instances or 1, threads=threads, state_dir=state_dir, server=server, on_report=_show_report
-        )
+        deployment = chosen.deployment(instances or 1, **asdict(replaced), on_report=_show_report)
         summary = _on_spark(deployment, ending)
     elif until_caught_up or in_process:
-        sole = chosen.sole_worker(state_dir=state_dir, on_state=show_state, on_restore=show_restore)
+        sole = chosen.sole_worker(state_dir=replaced.state_dir, on_state=show_state, on_restore=show_restore)
         summary = _alone(sole, ending, until_caught_up=until_caught_up)
     else:
-        summary = _in_group(chosen.worker(threads=threads, state_dir=state_dir, server=server), ending)
+        summary = _in_group(chosen.worker(**asdict(replaced)), ending)
     done = f"{counted(summary.processed, 'record')} processed in {counted(summary.commits, 'commit')}"
     show_figures(done, summary.dropped, summary.totals)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import ConfigError
 from riverrun.hosting.progress import LOOK_SECONDS, reporting_progress
 from riverrun.releases.topology import build_topology
-from riverrun.spark.options import MAX_RECORDS_PER_SLICE, RunOptions
+from riverrun.spark.options import MAX_RECORDS_PER_SLICE, BackfillOptions, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -177,7 +177,7 @@ class AppRuns:
     """
 
     def __init__(self, chosen: ChosenVersion) -> None:
-        self._chosen = chosen
+        self.chosen = chosen
 
     def bounded(
         self,
@@ -211,28 +211,8 @@ class AppRuns:
             RangeError: If it is not a range of the application's inputs.
             TopicError: If a topic is missing.
         """
-        from riverrun.spark.ranges import resolve, time_ms
-
         options = RunOptions(advance_stream_time_to, wall_clock_punctuation, engine, max_records_per_slice, gate)
-        if advance_stream_time_to is not None:
-            time_ms(advance_stream_time_to)  # refused here: the host reads it when everything else is done
-        chosen = self._chosen
-        application = options.chosen_for(chosen.processing())
-        is_live = application.published is None
-        if gate and not is_live:
-            message = f"{application.id} is not live: its outputs are judged by the gate of its release"
-            raise ConfigError(message, hint=f"riverrun release gate {chosen.name}")
-        # Other versions write to staging topics, which the gate of their release judges.
-        is_gated = is_live and (chosen.config.gate if gate is None else gate)
-        connected = chosen.on_brokers(application)
-        return BoundedRun(
-            connected,
-            resolve(connected, start, to, may_be_passed=may_be_passed) if isinstance(start, str) else start,
-            chosen.cluster,
-            lambda: chosen.require_no_switch(application, may_be_held=is_gated),
-            options,
-            self.held if is_gated else None,
-        )
+        return bounded_run(self.chosen, start, to, options, may_be_passed=may_be_passed)
 
     def backfill(
         self,
@@ -259,30 +239,12 @@ class AppRuns:
         Raises:
             RangeError: If a time cannot be read, or the interval is empty.
         """
-        from riverrun.project.backfill import Backfill
-        from riverrun.releases.repair import Repairer
-        from riverrun.releases.scope import scope_of
-        from riverrun.spark.ranges import resolve
-
-        cluster, live = self._chosen.cluster, replace(self._chosen, named=None)
-        repairer = Repairer(live.project, live.name, cluster.admin, cluster.sessions.on_demand, cluster.by or "")
-        scope = replace(scope_of(start, end, topics=topics), from_beginning=from_beginning, may_be_open=True)
-        runs, code = AppRuns(live), self._chosen.named or ""
-
-        def rest() -> BoundedRun:
-            # That the end is processed already is no mistake here.
-            connected = live.on_brokers(live.processing())
-            return runs.bounded(resolve(connected, end=end, warns=False), gate=gate)
-
-        return Backfill(live, repairer, scope, rest, code=code, approved=approve)
+        return backfill_of(self.chosen, start, end, BackfillOptions(tuple(topics), gate, approve, from_beginning))
 
     @property
     def held(self) -> GatedRuns:
         """The run whose outputs a gate holds back: inspect it, judge it again, publish or discard it."""
-        from riverrun.releases.gated_run import GatedRuns
-
-        chosen, cluster = self._chosen, self._chosen.cluster
-        return GatedRuns(chosen.project, chosen.name, cluster.admin, cluster.sessions.session, cluster.by or "")
+        return _held(self.chosen)
 
     def history(self, limit: int | None = None) -> list[RunRecord]:
         """Return the runs of all versions, latest first.
@@ -292,7 +254,60 @@ class AppRuns:
         """
         from riverrun.spark.runs import RunLog
 
-        return RunLog(self._chosen.cluster.admin).runs(self._chosen.name)[:limit]
+        return RunLog(self.chosen.cluster.admin).runs(self.chosen.name)[:limit]
+
+
+def bounded_run(
+    chosen: ChosenVersion, start: str | RunRange, to: str, options: RunOptions, *, may_be_passed: bool = False
+) -> BoundedRun:
+    """Return a bounded run with its options (`AppRuns.bounded`)."""
+    from riverrun.spark.ranges import resolve, time_ms
+
+    if options.advance_stream_time_to is not None:
+        time_ms(options.advance_stream_time_to)  # refused here: the host reads it when everything else is done
+    application = options.chosen_for(chosen.processing())
+    is_live = application.published is None
+    if options.gate and not is_live:
+        message = f"{application.id} is not live: its outputs are judged by the gate of its release"
+        raise ConfigError(message, hint=f"riverrun release gate {chosen.name}")
+    # Other versions write to staging topics, which the gate of their release judges.
+    is_gated = is_live and (chosen.config.gate if options.gate is None else options.gate)
+    connected = chosen.on_brokers(application)
+    return BoundedRun(
+        connected,
+        resolve(connected, start, to, may_be_passed=may_be_passed) if isinstance(start, str) else start,
+        chosen.cluster,
+        lambda: chosen.require_no_switch(application, may_be_held=is_gated),
+        options,
+        _held(chosen) if is_gated else None,
+    )
+
+
+def backfill_of(chosen: ChosenVersion, start: str, end: str, options: BackfillOptions) -> Backfill:
+    """Return a backfill with its options (`AppRuns.backfill`)."""
+    from riverrun.project.backfill import Backfill
+    from riverrun.releases.repair import Repairer
+    from riverrun.releases.scope import scope_of
+    from riverrun.spark.ranges import resolve
+
+    cluster, live = chosen.cluster, replace(chosen, named=None)
+    repairer = Repairer(live.project, live.name, cluster.admin, cluster.sessions.on_demand, cluster.by or "")
+    scope = scope_of(start, end, topics=options.topics)
+    scope = replace(scope, from_beginning=options.from_beginning, may_be_open=True)
+
+    def rest() -> BoundedRun:
+        # That the end is processed already is no mistake here.
+        unprocessed = resolve(live.on_brokers(live.processing()), end=end, warns=False)
+        return bounded_run(live, unprocessed, end, RunOptions(gate=options.gate))
+
+    return Backfill(live, repairer, scope, rest, code=chosen.named or "", approved=options.approve)
+
+
+def _held(chosen: ChosenVersion) -> GatedRuns:
+    from riverrun.releases.gated_run import GatedRuns
+
+    cluster = chosen.cluster
+    return GatedRuns(chosen.project, chosen.name, cluster.admin, cluster.sessions.session, cluster.by or "")
 
 
 def followed(

@@ -1,4 +1,4 @@
-"""The options of a bounded run, from the command line, Python and Airflow to the host."""
+"""The options of bounded runs and of backfills, from the command line, Python and Airflow to the host."""
 
 from __future__ import annotations
 
@@ -63,3 +63,21 @@ class RunOptions:
 
 
 DEFAULTS = RunOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillOptions:
+    """Options of a backfill besides its interval, with the command line's help."""
+
+    topics: Annotated[tuple[str, ...], Meta(description="Recompute only this public table.")] = ()
+    gate: Annotated[
+        bool | None,
+        Meta(
+            description="Judge outputs of records that are not processed yet before they are public. Defaults to gate in"
+            " streams.toml. Recomputed rows are always judged."
+        ),
+    ] = None
+    approve: Annotated[str, Meta(description="Id of a verdict on recomputed rows whose warnings to approve.")] = ""
+    from_beginning: Annotated[
+        bool, Meta(description="Recompute tables that depend on all records, too: from all records of the inputs.")
+    ] = False

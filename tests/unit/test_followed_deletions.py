@@ -14,9 +14,12 @@ from riverrun.kafka.admin import CommittedOffset
 from riverrun.kafka.consumer import Polled
 from riverrun.processor.sinks import OFFSET, PARTITION, TIMESTAMP, SinkBatch, SinkTable
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, RawFields, TopicPartition
-from riverrun.transfers.follower import IGNORE, REFUSE, REMOVE, Follower, FollowSettings, MissedDeletions
+from riverrun.transfers.follower import Follower, FollowSettings
+from riverrun.transfers.missed_deletions import IGNORE, REFUSE, REMOVE, MissedDeletions
 from riverrun.transfers.sql_sink import SqlSink
+from riverrun.transfers.topic_feed import TopicFeed
 from tests.compacted_log import TP, Brokers, CompactedLog
+from tests.feeds import PlainBatches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -135,17 +138,15 @@ class World:
             lost_deletions=self.lost_deletions,
             hint="Begin again.",
         )
-        self.follower: Follower[Any] = Follower(
-            Share(self.brokers),
-            self.reader,
-            self.sink(),
-            as_batch,
-            lambda tps: dict.fromkeys(tps, 0),
-            FollowSettings(commit_seconds=1, commit_records=2),
-            deletions=deletions,
-            clock=lambda: self.log.now_ms / 1000,
-            pause=self.wait,
+        share: Any = Share(self.brokers)
+        reader: Any = self.reader
+        self.batches = PlainBatches(as_batch)
+        clock = lambda: self.log.now_ms / 1000  # noqa: E731
+        feed = TopicFeed(
+            share, reader, self.sink(), self.batches, lambda tps: dict.fromkeys(tps, 0), deletions, clock=clock
         )
+        settings = FollowSettings(commit_seconds=1, commit_records=2)
+        self.follower = Follower(feed, settings, clock=clock, pause=self.wait)
 
     def wait(self, seconds: float) -> None:
         self.log.now_ms += int(seconds * 1000)
@@ -302,7 +303,7 @@ def test_no_record_is_passed_over_if_brokers_are_absent_once_some_are_read(
             raise BrokerError(message, retriable=True)
         return as_batch(tp, records)
 
-    monkeypatch.setattr(world.follower, "_batch", absent)
+    monkeypatch.setattr(world.batches, "batch", absent)
     for number in range(6):
         world.log.write(b"a%d" % number, b"1")
     world.turn(20)

@@ -14,7 +14,9 @@ from riverrun.errors import BrokerError, EngineError, TaskMigratedError
 from riverrun.kafka.consumer import Polled
 from riverrun.processor.sinks import OFFSET, SinkBatch
 from riverrun.records import RAW_OFFSET, TopicPartition
-from riverrun.transfers.follower import Follower, FollowReport, FollowSettings
+from riverrun.transfers.follower import Follower, FollowOptions, FollowReport, FollowSettings
+from riverrun.transfers.topic_feed import TopicFeed
+from tests.feeds import NothingMissed, PlainBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -210,23 +212,19 @@ class World:
         self._settings = FollowSettings(commit_seconds=2, commit_records=commit_records, retry_seconds=10_000)
         self.members: list[Member] = []
         self.readers: list[LogReader] = []
-        self.followers: list[Follower[Any]] = []
+        self.followers: list[Follower] = []
         for number in range(2):
             self.members.append(Member(self.group, number))
             self.readers.append(LogReader(self.log))
             self.followers.append(self._follower(number))
 
-    def _follower(self, number: int) -> Follower[Any]:
-        return Follower(
-            self.members[number],
-            self.readers[number],
-            Unreliable(self.place.sink(), self.failures),
-            self.batch,
-            lambda tps: dict.fromkeys(tps, 0),
-            self._settings,
-            clock=lambda: self.now,
-            pause=self.wait,
-        )
+    def _follower(self, number: int) -> Follower:
+        member: Any = self.members[number]
+        reader: Any = self.readers[number]
+        sink = Unreliable(self.place.sink(), self.failures)
+        batches: PlainBatches = PlainBatches(self.batch)
+        feed = TopicFeed(member, reader, sink, batches, lambda tps: dict.fromkeys(tps, 0), NothingMissed())
+        return Follower(feed, self._settings, clock=lambda: self.now, pause=self.wait)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -307,7 +305,7 @@ def test_a_follower_stops_at_the_end_and_reports_what_it_has_done() -> None:
     world.log.ends |= dict.fromkeys(TPS, 20)
     follower = world.followers[0]
     reports: list[FollowReport] = []
-    assert not follower.follow(lambda: False, until_caught_up=True, on_report=reports.append, report_seconds=0)
+    assert not follower.follow(FollowOptions(until_caught_up=True, on_report=reports.append, report_seconds=0))
     assert {tp: len(rows) for tp, rows in world.target.rows.items()} == dict.fromkeys(TPS, 17)
     assert reports[-1].records in {0, 51}
     assert world.target.offsets == dict.fromkeys(TPS, 20)
@@ -317,7 +315,7 @@ def test_a_stop_commits_what_was_read() -> None:
     world = World(commit_records=1_000)
     world.log.ends[TPS[0]] = 3
     turns = iter(range(4))
-    world.followers[0].follow(lambda: next(turns, None) is None)
+    world.followers[0].follow(FollowOptions(ends=lambda: next(turns, None) is None))
     assert world.target.rows[TPS[0]] == [1, 2]
 
 
@@ -326,14 +324,14 @@ def test_a_target_that_never_answers_ends_the_follower_with_its_error() -> None:
     world.log.ends[TPS[0]] = 3
     world.failures += ["begin"] * 10_000
     with pytest.raises(EngineError, match="the target does not answer"):
-        world.followers[0].follow(lambda: False)
+        world.followers[0].follow(FollowOptions())
     assert 10_000 <= world.now < 10_100
 
 
 def test_offsets_move_past_records_that_make_no_rows() -> None:
     world = World(commit_records=1_000, batch=lambda tp, records: as_batch(tp, records) if tp != TPS[0] else None)
     world.log.ends = dict.fromkeys(TPS, 3)
-    world.followers[0].follow(lambda: False, until_caught_up=True)
+    world.followers[0].follow(FollowOptions(until_caught_up=True))
     assert {tp: world.target.offset_of(tp) for tp in TPS[:2]} == dict.fromkeys(TPS[:2], 3)
     assert world.target.rows_of(TPS[0]) == []
 
@@ -347,7 +345,7 @@ def test_another_version_ends_the_follower_after_a_commit() -> None:
         world.now += 1
         return False
 
-    assert follower.follow(tick, is_outdated=lambda: world.now > 20)
+    assert follower.follow(FollowOptions(ends=tick), lambda: world.now > 20)
     assert world.target.rows[TPS[0]] == [1, 2]
 
 
@@ -359,5 +357,5 @@ def test_a_failure_at_the_end_is_not_taken_for_the_end(failure: str, failures: i
     for tp in TPS:
         world.group.give(tp, 0)
     world.failures += [failure] * failures
-    world.followers[0].follow(lambda: False, until_caught_up=True)
+    world.followers[0].follow(FollowOptions(until_caught_up=True))
     assert {tp: world.place.rows_of(tp) for tp in TPS} == {tp: world.log.offsets(tp) for tp in TPS}

@@ -31,13 +31,13 @@ from pyarrow import parquet
 
 from riverrun.config.imports import ImportConfig
 from riverrun.errors import ConfigError, DeserializationError, EngineError, SerializationError, TaskMigratedError
-from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE, TopicPartition
+from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE
 from riverrun.serde.serdes import LONG
 from riverrun.transfers import polled_table
-from riverrun.transfers.follower import Follower, FollowSettings
+from riverrun.transfers.follower import Follower, FollowOptions, FollowSettings
 from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import RowForm, SourceRow
-from riverrun.transfers.import_source import OnlyShare, PolledReader
+from riverrun.transfers.polled_feed import PolledFeed
 from riverrun.transfers.polled_files import PolledFiles
 from riverrun.transfers.polled_table import PolledTable, _digits_query
 from tests.brokers import free_port
@@ -45,11 +45,10 @@ from tests.postgresql import running_postgres
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from riverrun.records import RawFields
 
-TP = TopicPartition("orders", 0)
 ORDERS = ImportConfig(
     "orders",
     "orders",
@@ -84,17 +83,18 @@ class Target:
         self._source = source
         self._pending: list[RawFields] = []
 
-    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def release(self) -> None:
         self._pending = []
-        if partitions:
-            self._topic.owner = self
-            self._source.resume(self._topic.position)
-        return dict.fromkeys(partitions, 0)
 
-    def write(self, batch: Sequence[RawFields]) -> None:
-        self._pending += batch
+    def begin(self) -> None:
+        self._pending = []
+        self._topic.owner = self
+        self._source.resume(self._topic.position)
 
-    def commit(self, _offsets: Mapping[TopicPartition, int]) -> None:
+    def write(self, records: Sequence[RawFields]) -> None:
+        self._pending += records
+
+    def commit(self) -> None:
         if self._topic.owner is not self:
             message = "fenced"
             raise TaskMigratedError(message)
@@ -129,25 +129,18 @@ class World:
         self.source: Any = (
             PolledFiles(config) if config.format else PolledTable(config, self._form.columns, clock=lambda: self.now)
         )
-        reader = PolledReader(
+        target: Any = Target(self.topic, self.source)
+        feed = PolledFeed(
+            config.name,
             self.source,
+            target,
             self._form,
             poll_seconds=config.poll_seconds,
             continues=config.deserialization_exception_handler == "continue",
             clock=lambda: self.now,
             pause=self.wait,
         )
-        self.follower: Follower[Any] = Follower(
-            OnlyShare(TP, config.name),
-            reader,
-            Target(self.topic, self.source),
-            lambda _tp, records: records,
-            lambda _tps: {},
-            self._settings,
-            skipped=lambda: reader.skipped,
-            clock=lambda: self.now,
-            pause=self.wait,
-        )
+        self.follower = Follower(feed, self._settings, clock=lambda: self.now, pause=self.wait)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -160,7 +153,7 @@ class World:
     def catch_up(self) -> list[Any]:
         """Import what is there by a new process, and return all values of the topic."""
         self.start()
-        self.follower.follow(lambda: False, until_caught_up=True)
+        self.follower.follow(FollowOptions(until_caught_up=True))
         return self.topic.values()
 
     def turn_until(self, seconds: float) -> None:
@@ -555,7 +548,7 @@ def test_a_source_that_does_not_answer_is_waited_for(database: Database) -> None
     assert ids(world.topic.values()) == [1]
     busy.execute("BEGIN EXCLUSIVE")
     with pytest.raises(EngineError, match="cannot be read: database is locked"):
-        world.follower.follow(lambda: False)
+        world.follower.follow(FollowOptions())
     busy.close()
 
 
@@ -596,7 +589,7 @@ def test_files_that_appear_complete_are_taken_at_once(tmp_path: Path) -> None:
     write(tmp_path / "a.json.tmp", {"n": 9})
     write(tmp_path / "b c%.json", {"n": 1})
     world.turn()
-    world.follower.follow(lambda: True)
+    world.follower.follow(FollowOptions(ends=lambda: True))
     assert world.now < 1
     assert world.topic.values() == [{"n": 1}]
     assert world.topic.position.files == {f"file://{tmp_path}/b%20c%25.json"}
@@ -752,7 +745,7 @@ def test_a_directory_that_is_missing_is_waited_for(tmp_path: Path) -> None:
     assert world.catch_up() == [{"n": 1}]
     world = World(replace(FILES, source=str(tmp_path / "never")))
     with pytest.raises(EngineError, match="Cannot look into"):
-        world.follower.follow(lambda: False)
+        world.follower.follow(FollowOptions())
     assert 60 <= world.now < 120
 
 

@@ -29,12 +29,14 @@ from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, R
 from riverrun.records import TopicPartition
 from riverrun.testing.sinks import sink_table
 from riverrun.transfers import sql_sink
-from riverrun.transfers.follower import Follower, FollowSettings
+from riverrun.transfers.follower import Follower, FollowOptions, FollowSettings
 from riverrun.transfers.sink_rows import SinkRows
 from riverrun.transfers.sql_columns import ColumnType
 from riverrun.transfers.sql_sink import SqlSink, _offsets_table, _rows_table, updating
+from riverrun.transfers.topic_feed import TopicFeed
 from riverrun.transfers.unreadable import ReadableRows
 from tests.brokers import free_port
+from tests.feeds import NothingMissed
 from tests.postgresql import running_postgres
 
 if TYPE_CHECKING:
@@ -416,18 +418,10 @@ def followed(
     sink = SqlSink(
         SinkTable("e", TP.topic, "id", rows.schema, rows.key_names, is_upsert=is_upsert), place.url, "target"
     )
-    log = Log(records)
-    follower = Follower(
-        log,
-        log,
-        sink,
-        readable.batch,
-        lambda tps: dict.fromkeys(tps, 0),
-        FollowSettings(commit_seconds=1, commit_records=6, retry_seconds=retry_seconds),
-        refuse=readable.refuse,
-        committed=readable.committed,
-    )
-    follower.follow(lambda: False, until_caught_up=True)
+    log: Any = Log(records)
+    feed = TopicFeed(log, log, sink, readable, lambda tps: dict.fromkeys(tps, 0), NothingMissed())
+    follower = Follower(feed, FollowSettings(commit_seconds=1, commit_records=6, retry_seconds=retry_seconds))
+    follower.follow(FollowOptions(until_caught_up=True))
     return letters
 
 

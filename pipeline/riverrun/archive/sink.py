@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
     from riverrun.kafka.admin import Admin
+    from riverrun.processor.sinks import RefusedRecordsError
     from riverrun.records import OffsetRange, RawFields
 
 _ATTEMPTS = 100
@@ -35,6 +36,23 @@ class RawBatch:
 
     tp: TopicPartition
     records: Sequence[RawFields]
+
+
+class RawBatches:
+    """Makes batches of records as they are, of which an archive refuses none (`Batches`)."""
+
+    skipped = 0
+
+    def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> RawBatch:
+        """Return all records."""
+        return RawBatch(tp, records)
+
+    def refuse(self, error: RefusedRecordsError) -> None:
+        """Raise the error."""
+        raise error
+
+    def committed(self, _offsets: Mapping[TopicPartition, int]) -> None:
+        """Do nothing."""
 
 
 class ArchiveSink:

@@ -11,12 +11,12 @@ from riverrun.processor.stats import (
     Avg,
     CumulativeCount,
     CumulativeSum,
-    Max,
     MeasurableStat,
     MeasuredTotal,
     MetricConfig,
     Rate,
     RecordingLevel,
+    SampledMax,
     WindowedCount,
 )
 
@@ -232,7 +232,10 @@ class StreamsMetrics:
             scope_name, entity_name, operation_name=operation_name, recording_level=recording_level, tags=tags
         )
         group, all_tags = _entity(scope_name, entity_name, tags)
-        kinds: tuple[tuple[str, str, MeasurableStat], ...] = (("avg", "average", Avg()), ("max", "maximum", Max()))
+        kinds: tuple[tuple[str, str, MeasurableStat], ...] = (
+            ("avg", "average", Avg()),
+            ("max", "maximum", SampledMax()),
+        )
         for kind, words, stat in kinds:
             description = f"The {words} latency of {operation_name}"
             sensor.add(

@@ -127,7 +127,7 @@ class Avg:
         return sum(sample.value for sample in samples) / count if count else math.nan
 
 
-class Max:
+class SampledMax:
     """The maximum of the sampled values; NaN without values (`Max`)."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Max:
         return max((sample.value for sample in self._samples.at(config, now_ms) if sample.count), default=math.nan)
 
 
-class Min:
+class SampledMin:
     """The minimum of the sampled values; NaN without values (`Min`)."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import closing, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from riverrun.project.cluster import Cluster
     from riverrun.project.riverrun import Riverrun
     from riverrun.transfers.archive_tables import ArchiveTable
-    from riverrun.transfers.follower import FollowReport
+    from riverrun.transfers.follower import Follower, FollowReport
 
 log = logging.getLogger(__name__)
 
@@ -111,14 +111,22 @@ class DeclaredArchive:
             TopicError: If a topic does not exist.
             BrokerError: If the brokers do not answer, or refuse.
         """
-        from riverrun.archive.sink import ArchiveSink, RawBatch
-        from riverrun.kafka.consumer import RecordConsumer
-        from riverrun.kafka.shares import PartitionShare
-        from riverrun.project.following import reporting
+        from riverrun.project.following import follow_declared
+        from riverrun.transfers.follower import FollowOptions
+
+        self.cluster.admin.require(list(self.config.topics), f"archive {self.config.name} follows")
+        options = FollowOptions(until_caught_up, ends, on_report, report_seconds)
+        return follow_declared("archive", self.config, options, partial(self._opened, may_skip=may_skip))
+
+    @contextmanager
+    def _opened(self, *, may_skip: bool) -> Iterator[tuple[Follower, Callable[[], bool]]]:
+        """Yield a follower, and the function that returns whether it is outdated, which it never is."""
+        from riverrun.archive.sink import ArchiveSink, RawBatches
+        from riverrun.project.following import share_and_reader
         from riverrun.transfers.follower import Follower, FollowSettings
+        from riverrun.transfers.topic_feed import TopicFeed
 
         config, admin = self.config, self.cluster.admin
-        admin.require(list(config.topics), f"archive {config.name} follows")
         store = ArchiveStore(config.url)
         for table in _tables(store, [config], *config.topics):
             # A follower must not fail because a catalogue is down: its first files try again.
@@ -133,15 +141,9 @@ class DeclaredArchive:
             on_listed=partial(_try_to_show, store, [config]),
         )
         settings = FollowSettings(config.commit_seconds, _MOST_RECORDS, config.commit_bytes, config.retry_seconds)
-        consumer = {"client.id": f"riverrun-{config.name}", **config.consumer}
-        with (
-            closing(PartitionShare(admin.kafka, self.group, config.topics, consumer)) as share,
-            closing(RecordConsumer(admin.kafka, config.consumer)) as reader,
-            reporting("archive", config, on_report) as take,
-        ):
-            follower = Follower(share, reader, sink, RawBatch, admin.log_starts, settings, deletions=sink)
-            follower.follow(ends, until_caught_up=until_caught_up, on_report=take, report_seconds=report_seconds)
-            return follower.report()
+        with share_and_reader(admin, self.group, config.topics, config) as (share, reader):
+            feed = TopicFeed(share, reader, sink, RawBatches(), admin.log_starts, sink)
+            yield Follower(feed, settings), lambda: False
 
 
 class Archives:

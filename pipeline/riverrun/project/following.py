@@ -1,9 +1,9 @@
-"""Exports that are followed: opens topic and target of `[exports.NAME]`, again for each version whose serdes they use."""
+"""Follows what a file declares, and opens the parts again for each version whose serdes they use; here, those of exports."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +17,21 @@ from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from riverrun.config import ProjectConfig
     from riverrun.config.archives import ArchiveConfig
     from riverrun.config.exports import ExportConfig
     from riverrun.config.imports import ImportConfig
+    from riverrun.kafka.admin import Admin
+    from riverrun.kafka.consumer import RecordConsumer
+    from riverrun.kafka.shares import PartitionShare
     from riverrun.processor.handlers import ProducerRecord
     from riverrun.processor.sinks import Sink, SinkTable
     from riverrun.project.cluster import Cluster
     from riverrun.serde.api import Serde
-    from riverrun.transfers.follower import FollowReport, FollowSettings, MissedDeletions
+    from riverrun.transfers.follower import Follower, FollowOptions, FollowReport
+    from riverrun.transfers.missed_deletions import MissedDeletions
     from riverrun.transfers.sink_rows import SinkRows
     from riverrun.transfers.unreadable import ReadableRows
 
@@ -50,6 +55,36 @@ def reporting(
             on_report(report)
 
         yield take
+
+
+def follow_declared(
+    kind: str,
+    config: ExportConfig | ImportConfig | ArchiveConfig,
+    options: FollowOptions,
+    opened: Callable[[], AbstractContextManager[tuple[Follower, Callable[[], bool]]]],
+) -> FollowReport:
+    """Follow until a stop is requested; each time a follower is outdated, `opened` opens another one."""
+    with reporting(kind, config, options.on_report) as take:
+        while True:
+            with opened() as (follower, is_outdated):
+                if not follower.follow(replace(options, on_report=take), is_outdated):
+                    return follower.report()
+
+
+@contextmanager
+def share_and_reader(
+    admin: Admin, group: str, topics: Sequence[str], config: ExportConfig | ArchiveConfig
+) -> Iterator[tuple[PartitionShare, RecordConsumer]]:
+    """Join a group, and yield this process's share of topics with the consumer that reads it."""
+    from riverrun.kafka.consumer import RecordConsumer
+    from riverrun.kafka.shares import PartitionShare
+
+    consumer = {"client.id": f"riverrun-{config.name}", **config.consumer}
+    with (
+        closing(PartitionShare(admin.kafka, group, topics, consumer)) as share,
+        closing(RecordConsumer(admin.kafka, config.consumer)) as reader,
+    ):
+        yield share, reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,54 +200,19 @@ class FollowedExport:
             BrokerError: If the brokers do not answer, or refuse.
             MissingOffsetError: If retention has deleted records before they were exported.
         """
-        from riverrun.kafka.consumer import RecordConsumer
-        from riverrun.kafka.shares import PartitionShare
-        from riverrun.transfers.follower import Follower
+        from riverrun.transfers.follower import FollowOptions
 
         config = self.config
         require_extra("sinks")
-        admin = self.cluster.admin
         letters = config.errors_dead_letter_queue_topic_name
-        admin.require_all(
+        self.cluster.admin.require_all(
             {
                 f"Topics that export {self.name} follows": [config.topic],
                 f"Topics that export {self.name} keeps dead letters in": [letters] if letters else [],
             }
         )
-        starts = partial(self._starts, self._ends_of_batches())
-        live = LiveSerdes(self.cluster, self.project, config)
-        while True:
-            version = live.version()
-            rows = self._rows(live, version)
-            sink = self._sink(rows)
-            consumer = {"client.id": f"riverrun-{self.name}", **config.consumer}
-            with (
-                closing(PartitionShare(admin.kafka, self.group, [config.topic], consumer)) as share,
-                closing(RecordConsumer(admin.kafka, config.consumer)) as reader,
-                reporting("export", config, on_report) as take,
-                self._readable(rows) as readable,
-            ):
-                follower = Follower(
-                    share,
-                    reader,
-                    sink,
-                    readable.batch,
-                    starts,
-                    _settings(config),
-                    skipped=lambda: readable.skipped,
-                    refuse=readable.refuse,
-                    committed=readable.committed,
-                    deletions=self._deletions(sink),
-                )
-                is_outdated = follower.follow(
-                    ends,
-                    until_caught_up=until_caught_up,
-                    on_report=take,
-                    report_seconds=report_seconds,
-                    is_outdated=partial(live.has_left, version),
-                )
-                if not is_outdated:
-                    return follower.report()
+        options = FollowOptions(until_caught_up, ends, on_report, report_seconds)
+        return follow_declared("export", config, options, partial(self._opened, self._ends_of_batches()))
 
     def status(self) -> ExportStatus:
         """Return the followers of the export, and their lag.
@@ -232,6 +232,26 @@ class FollowedExport:
         starts, ends = admin.beginning_offsets(tps), admin.end_offsets(tps)
         lags = tuple(InputLag(tp, False, committed.get(tp), starts[tp], ends[tp]) for tp in tps)  # noqa: FBT003 - a tuple
         return ExportStatus(self.group, state.state, state.members, lags)
+
+    @contextmanager
+    def _opened(self, batches: Mapping[TopicPartition, int]) -> Iterator[tuple[Follower, Callable[[], bool]]]:
+        """Yield a follower, and the function that returns whether another version is live; `batches` have these ends."""
+        from riverrun.transfers.follower import Follower, FollowSettings
+        from riverrun.transfers.topic_feed import TopicFeed
+
+        config, live = self.config, LiveSerdes(self.cluster, self.project, self.config)
+        version = live.version()
+        rows = self._rows(live, version)
+        sink = self._sink(rows)
+        settings = FollowSettings(
+            config.commit_seconds, config.commit_records, config.commit_bytes, config.retry_seconds
+        )
+        with (
+            share_and_reader(self.cluster.admin, self.group, [config.topic], config) as (share, reader),
+            self._readable(rows) as readable,
+        ):
+            feed = TopicFeed(share, reader, sink, readable, partial(self._starts, batches), self._deletions(sink))
+            yield Follower(feed, settings), partial(live.has_left, version)
 
     def _rows(self, live: LiveSerdes, version: str) -> SinkRows:
         """Return the rows of the topic, by the serdes of a version of the application."""
@@ -290,7 +310,7 @@ class FollowedExport:
     def _deletions(self, sink: Sink) -> MissedDeletions:
         """Return what decides about deletions that retention has removed from the topic before they were exported."""
         from riverrun.processor.sinks import RemovesRows
-        from riverrun.transfers.follower import REFUSE, REMOVE, MissedDeletions
+        from riverrun.transfers.missed_deletions import REFUSE, REMOVE, MissedDeletions
 
         config = self.config
         can_remove = config.mode == "upsert" and isinstance(sink, RemovesRows)
@@ -353,14 +373,3 @@ def _opened(config: ExportConfig, table: SinkTable) -> Sink:
         message = f"{config.sink} returned {type(sink).__name__}, which has no {missing[0]}"
         raise ConfigError(message, hint="A sink has the three methods of riverrun.processor.sinks.Sink.")
     return sink
-
-
-def _settings(config: ExportConfig) -> FollowSettings:
-    from riverrun.transfers.follower import FollowSettings
-
-    return FollowSettings(
-        commit_seconds=config.commit_seconds,
-        commit_records=config.commit_records,
-        commit_bytes=config.commit_bytes,
-        retry_seconds=config.retry_seconds,
-    )

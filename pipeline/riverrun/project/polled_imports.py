@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from riverrun.extras import require_extra
-from riverrun.project.following import LiveSerdes, reporting
-from riverrun.records import TopicPartition
+from riverrun.project.following import LiveSerdes, follow_declared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from riverrun.config import ProjectConfig
     from riverrun.config.imports import ImportConfig
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from riverrun.transfers.follower import Follower, FollowReport
     from riverrun.transfers.import_progress import Position, TopicTarget
     from riverrun.transfers.import_rows import RowForm
-    from riverrun.transfers.import_source import PolledSource
     from riverrun.transfers.specs import Batch
 
 
@@ -98,25 +97,11 @@ class FollowedImport:
             TopicError: If the topic does not exist.
             BrokerError: If the brokers refuse.
         """
+        from riverrun.transfers.follower import FollowOptions
+
         require_extra("sinks")
-        config, live = self.config, LiveSerdes(self.cluster, self.project, self.config)
-        with reporting("import", config, on_report) as take:
-            while True:
-                version = live.version()
-                polling = Polling.of(self.cluster, config, _form(config, live, version))
-                follower, shown = polling.follower, polling.source.shown
-                is_outdated = follower.follow(
-                    ends,
-                    until_caught_up=until_caught_up,
-                    # Bound as defaults: the loop assigns these names again, and closures would see the later objects.
-                    on_report=lambda report, shown=shown: take(_placed(report, shown())),  # type: ignore[misc]
-                    report_seconds=report_seconds,
-                    is_outdated=lambda version=version, topic=polling.topic: (  # type: ignore[misc]
-                        live.has_left(version) or topic.has_changed()
-                    ),
-                )
-                if not is_outdated:
-                    return _placed(follower.report(), shown())
+        options = FollowOptions(until_caught_up, ends, on_report, report_seconds)
+        return follow_declared("import", self.config, options, self._opened)
 
     def status(self) -> ImportStatus:
         """Return how far the import has come.
@@ -128,6 +113,14 @@ class FollowedImport:
         from riverrun.transfers.import_progress import ImportProgress
 
         return ImportStatus.of(*ImportProgress(self.cluster.admin, self.name).position())
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Follower, Callable[[], bool]]]:
+        """Yield a follower, and the function that returns whether another version is live, or the topic has changed."""
+        live = LiveSerdes(self.cluster, self.project, self.config)
+        version = live.version()
+        polling = Polling.of(self.cluster, self.config, _form(self.config, live, version))
+        yield polling.follower, lambda: live.has_left(version) or polling.topic.has_changed()
 
 
 def _form(config: ImportConfig, live: LiveSerdes, version: str) -> RowForm:
@@ -150,8 +143,7 @@ def _form(config: ImportConfig, live: LiveSerdes, version: str) -> RowForm:
 class Polling:
     """The parts of a running import."""
 
-    follower: Follower[Any]
-    source: PolledSource
+    follower: Follower
     topic: TopicTarget
 
     @classmethod
@@ -163,7 +155,7 @@ class Polling:
         """
         from riverrun.transfers.follower import Follower, FollowSettings
         from riverrun.transfers.import_progress import TopicTarget
-        from riverrun.transfers.import_source import OnlyShare, PolledReader
+        from riverrun.transfers.polled_feed import PolledFeed
         from riverrun.transfers.polled_files import PolledFiles
         from riverrun.transfers.polled_table import PolledTable
         from riverrun.transfers.specs import Terms
@@ -174,18 +166,8 @@ class Polling:
         letters = config.errors_dead_letter_queue_topic_name
         topic = TopicTarget(cluster.admin, config.name, config.topic, terms, source, dead_letters=letters)
         continues = config.deserialization_exception_handler == "continue"
-        reader = PolledReader(source, form, poll_seconds=config.poll_seconds, continues=continues)
+        feed = PolledFeed(config.name, source, topic, form, poll_seconds=config.poll_seconds, continues=continues)
         settings = FollowSettings(
             commit_records=config.commit_records, commit_bytes=config.commit_bytes, retry_seconds=config.retry_seconds
         )
-        share, skipped = OnlyShare(TopicPartition(config.topic, 0), config.name), lambda: reader.skipped
-        follower: Follower[Any] = Follower(
-            share, reader, topic, lambda _tp, records: records, lambda _tps: {}, settings, skipped=skipped
-        )
-        return cls(follower, source, topic)
-
-
-def _placed(report: FollowReport, place: str) -> FollowReport:
-    """Return the report of an import, without its offsets."""
-    # A source has no offsets: here they only count rows.
-    return replace(report, place=place, offsets={}, lags={})
+        return cls(Follower(feed, settings), topic)

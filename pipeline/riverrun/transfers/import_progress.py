@@ -20,7 +20,7 @@ from riverrun.spark.ranges import RunRange
 from riverrun.transfers.specs import Batch, Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from riverrun.kafka.admin import Admin
     from riverrun.records import OffsetRange, RawFields, TopicPartition
@@ -211,7 +211,7 @@ class Resumable(Protocol):
 
 
 class TopicTarget:
-    """A topic as the target of a follower: records and the position of the source are one transaction.
+    """The topic of an import that polls: records and the position of the source are one transaction.
 
     Its transactional id is the lock of the import. So a second process with the import's name fences the first one, as does a
     batch import that begins.
@@ -238,14 +238,16 @@ class TopicTarget:
         self._had_place = False
         self._pending: list[RawFields] = []
 
-    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Fence all earlier owners of the import, and let the source resume at the committed position."""
+    def release(self) -> None:
+        """Drop what was not committed, and close the producer."""
         self._pending.clear()
         if self._producer is not None:
             self._producer.close()
             self._producer = None
-        if not partitions:
-            return {}
+
+    def begin(self) -> None:
+        """Fence all earlier owners of the import, and let the source resume at the committed position."""
+        self.release()
         with self._told():
             self._progress.create()
             topics = [each for each in (self._topic, self._letters) if each]
@@ -262,15 +264,13 @@ class TopicTarget:
         self._check(self._last)
         self._had_place = position.place is not None
         self._source.resume(position)
-        # Offsets only count the rows since the start. The position is in `riverrun-imports`.
-        return dict.fromkeys(partitions, 0)
 
-    def write(self, batch: Sequence[RawFields]) -> None:
+    def write(self, records: Sequence[RawFields]) -> None:
         """Keep records until the commit."""
         # Nothing is sent yet: readers of committed records wait for the end of each open transaction.
-        self._pending += batch
+        self._pending += records
 
-    def commit(self, _offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self) -> None:
         """Write the records and the position of the source in one transaction."""
         position, now_ms, last = self._source.position(), SystemClock().now_ms(), self._last
         batch = replace(

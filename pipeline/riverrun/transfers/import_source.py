@@ -1,16 +1,12 @@
-"""Finds new data in the source of an import, and reads its rows: in batches by Spark, or by polling without it."""
+"""Finds new data in the source of an import, and reads its rows, in batches by Spark."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from riverrun.errors import ConfigError, EngineError, SerializationError, TaskMigratedError
-from riverrun.hosting.process import SystemClock
-from riverrun.kafka.consumer import Polled
-from riverrun.processor.handlers import ERRORS_EXCEPTION, ERRORS_MESSAGE
+from riverrun.errors import ConfigError
 from riverrun.spark.databases import with_driver
 from riverrun.spark.failures import complaint, spark_failures
 from riverrun.spark.formats import has_files
@@ -19,16 +15,10 @@ from riverrun.transfers.specs import escaped, listing
 from riverrun.transfers.text_frames import OBJECT, OWN, is_text, text_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable
 
-    from riverrun.records import RawFields, TopicPartition
-    from riverrun.transfers.import_rows import RowForm, SourceRow
     from riverrun.transfers.specs import Batch, ImportSpec
 
-_ONE_HINT = (
-    "Run one process of an import at a time. If this was the only one, it had written nothing for longer than brokers"
-    " remember it (transactional.id.expiration.ms, a week): start it again."
-)
 # One record of `riverrun-imports` holds the names of a batch's files.
 _MAX_FILES = 1000
 # By default, this reader returns null for malformed values.
@@ -163,149 +153,3 @@ def _from_text(text: str, kind: str) -> str:
 
 def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The result of one poll of a source.
-
-    Args:
-        rows: Rows, which follow those of the poll before.
-        has_more: Whether the next poll may find more at once.
-        is_end: Whether everything has been read that was there when the source was opened.
-        again_seconds: Seconds until the next poll if there was not more, if that is sooner than usual.
-    """
-
-    rows: Sequence[SourceRow]
-    has_more: bool = False
-    is_end: bool = False
-    again_seconds: float | None = None
-
-
-class PolledSource(Protocol):
-    """A source that can be asked for rows after a position (`Resumable`)."""
-
-    def open(self) -> None:
-        """Connect, and check that the source has what is needed."""
-        ...
-
-    def close(self) -> None:
-        """Release connections."""
-        ...
-
-    def read(self, most: int) -> Found:
-        """Return about `most` rows after the position, which moves past them."""
-        ...
-
-    def waiting(self) -> int:
-        """Return the number of rows, or files, after the position."""
-        ...
-
-    def shown(self) -> str:
-        """Return the position as text for reports."""
-        ...
-
-
-class PolledReader:
-    """Reads a source that is polled, as a follower reads the one partition of a topic. Offsets count rows since the start.
-
-    Args:
-        poll_seconds: Time between two polls of a source that had nothing new.
-        continues: Whether rows that cannot become records become letters, which have headers; otherwise they are an error.
-        clock: Returns seconds that only rise.
-    """
-
-    def __init__(
-        self,
-        source: PolledSource,
-        form: RowForm,
-        *,
-        poll_seconds: float,
-        continues: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._source = source
-        self._form = form
-        self._poll_seconds = poll_seconds
-        self._continues = continues
-        self.skipped = 0
-        """Number of rows that could not become records."""
-        self._clock = clock
-        self._pause = pause
-        self._tp: TopicPartition | None = None
-        self._next = 0
-        self._look_at = 0.0
-
-    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Open the source, and number its rows from this offset on."""
-        for tp, start in starts.items():
-            self._source.open()
-            self._tp, self._next, self._look_at = tp, start, self._clock()
-
-    def unassign(self, tps: Iterable[TopicPartition]) -> None:
-        """Close the source."""
-        if self._tp is not None and self._tp in set(tps):
-            self._tp = None
-            self._source.close()
-
-    def poll(self, max_records: int, timeout_s: float) -> Polled:
-        """Poll the source if it is time; otherwise wait, at most until then."""
-        now = self._clock()
-        if self._tp is None or now < self._look_at:
-            self._pause(timeout_s if self._tp is None else min(timeout_s, self._look_at - now))
-            return Polled({}, {})
-        found = self._source.read(max_records)
-        if not found.has_more:
-            usual = self._poll_seconds
-            self._look_at = self._clock() + min(usual, usual if found.again_seconds is None else found.again_seconds)
-        now_ms, records = SystemClock().now_ms(), []
-        for row in found.rows:
-            records.append(self._record(row, now_ms, self._next))
-            self._next += 1
-        return Polled({self._tp: records} if records else {}, {self._tp: self._next} if found.is_end else {})
-
-    def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the end after all rows, or files, that the source has now; empty while it does not answer."""
-        try:
-            return {tp: self._next + self._source.waiting() for tp in tps if tp == self._tp}
-        # Ends are only for reports; the next poll reports the error.
-        except EngineError:
-            return {}
-
-    def _record(self, row: SourceRow, now_ms: int, offset: int) -> RawFields:
-        try:
-            return (*self._form.record(row, now_ms), offset, ())
-        except SerializationError as error:
-            if not self._continues:
-                raise
-            self.skipped += 1
-            cause = type(error.__cause__ or error).__name__
-            headers = ((ERRORS_EXCEPTION, cause.encode()), (ERRORS_MESSAGE, error.message.encode()))
-            return (None, self._form.shown(row), now_ms, offset, headers)
-
-
-class OnlyShare:
-    """The share of a process that reads a source alone.
-
-    Args:
-        tp: A partition that stands for the source.
-        name: Name of the import, for messages.
-    """
-
-    def __init__(self, tp: TopicPartition, name: str) -> None:
-        self._tps: frozenset[TopicPartition] | None = frozenset({tp})
-        self._name = name
-
-    def poll(self, _give_up: Callable[[], None]) -> frozenset[TopicPartition] | None:
-        """Return the source once; it is never given up."""
-        given, self._tps = self._tps, None
-        return given
-
-    def rejoin(self) -> None:
-        """End this process, which another one has fenced."""
-        message = f"Import {self._name} also runs elsewhere: another process has taken it over"
-        raise TaskMigratedError(message, hint=_ONE_HINT)
-
-    def note(self, _offsets: Mapping[TopicPartition, int], _metadata: str) -> None:
-        """Take no copy: the topic of imports has the position."""

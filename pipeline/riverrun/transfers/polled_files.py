@@ -25,7 +25,7 @@ from riverrun.errors import ConfigError, DeserializationError, EngineError, Stre
 from riverrun.serde.exact_values import in_microseconds
 from riverrun.transfers.import_progress import FilePlace, Position
 from riverrun.transfers.import_rows import SourceRow
-from riverrun.transfers.import_source import Found
+from riverrun.transfers.polled_feed import Found
 from riverrun.transfers.text_files import (
     MOST_BYTES,
     CsvForm,

@@ -26,7 +26,7 @@ from riverrun.hosting.process import SystemClock
 from riverrun.records import EPOCH, moment
 from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import SourceRow
-from riverrun.transfers.import_source import Found
+from riverrun.transfers.polled_feed import Found
 from riverrun.transfers.sql_sink import columns_of, engine_of, reason_of
 
 if TYPE_CHECKING:

@@ -15,6 +15,8 @@ from riverrun import (
     Processor,
     ProcessorContext,
     RecordingLevel,
+    SampledMax,
+    SampledMin,
     Stores,
     StreamsBuilder,
     StreamsMetrics,
@@ -25,10 +27,10 @@ from riverrun.processor.stats import (
     Avg,
     CumulativeCount,
     CumulativeSum,
-    Max,
     MeasurableStat,
-    Min,
     Rate,
+    SampledMax,
+    SampledMin,
     Value,
     WindowedSum,
 )
@@ -90,7 +92,13 @@ def test_a_latency_sensor_has_rate_total_average_and_maximum() -> None:
 
 
 def test_sampled_figures_forget_and_cumulative_ones_do_not() -> None:
-    stats: dict[str, MeasurableStat] = {"avg": Avg(), "max": Max(), "min": Min(), "sum": WindowedSum(), "rate": Rate()}
+    stats: dict[str, MeasurableStat] = {
+        "avg": Avg(),
+        "max": SampledMax(),
+        "min": SampledMin(),
+        "sum": WindowedSum(),
+        "rate": Rate(),
+    }
 
     def begin(metrics: StreamsMetrics) -> Any:
         sensor = metrics.add_sensor("sizes")

@@ -15,8 +15,6 @@ from riverrun import (
     Processor,
     ProcessorContext,
     RecordingLevel,
-    SampledMax,
-    SampledMin,
     Stores,
     StreamsBuilder,
     StreamsMetrics,

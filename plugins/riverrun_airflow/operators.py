@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,12 @@ from airflow.sdk import BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from riverrun.errors import UnderWayError
-from riverrun.spark.options import MAX_RECORDS_PER_SLICE, BackfillOptions, RunOptions
-from riverrun_airflow.acting import acting, end_at_once, number, truth
+from riverrun.spark.options import BackfillOptions, RunOptions
+from riverrun_airflow.acting import acting, end_at_once, truth
+from riverrun_airflow.arguments import SparkTask, gathered, gathering, rendered
 from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
 from riverrun_airflow.deadlines import time_left
-from riverrun_airflow.hooks import CONNECTION, located
+from riverrun_airflow.hooks import located
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, documented, logged, returning_fields
 from riverrun_airflow.looks import look
 from riverrun_airflow.progress import following, log_summary
@@ -62,6 +64,22 @@ _NO_INTERVAL = (
 _NOTHING: dict[str, Any] = {"compared": 0, "corrections": 0, "corrected": []}
 
 
+@dataclass(frozen=True, slots=True)
+class _Recomputation:
+    """Arguments about rows that are computed again before a run."""
+
+    recompute_from: str = ""
+    from_beginning: bool | str = False
+    recompute_topics: str = ""
+    approve: str = ""
+    announce_corrections: bool = True
+
+    def options(self) -> BackfillOptions:
+        """Return the options of the backfill."""
+        topics = tuple(filter(None, map(str.strip, self.recompute_topics.split(","))))
+        return BackfillOptions(topics, None, self.approve, truth("from_beginning", self.from_beginning))
+
+
 class BoundedRunOperator(BaseOperator):
     """Processes a range of offsets, exactly once (`riverrun run`).
 
@@ -79,6 +97,7 @@ class BoundedRunOperator(BaseOperator):
         dry: Whether to commit nothing: the log says what would be written.
         engine: `spark`, `local` or `auto`, as in `AppRuns.bounded`; by default, as the application's setting says.
         max_records_per_slice: Maximum number of records of a slice, which is one transaction per task; 0 for the default.
+        wall_clock_punctuation: `refuse`, `once` or `never`, as in `AppRuns.bounded`; by default, as the setting says.
         gate: Whether the outputs are public only after the application's expectations have passed; by default, as its setting
             `gate` says. Outputs that do not pass fail the task without a retry, and hold the next run: see `HeldRunOperator`.
         recompute_from: A time from which processed rows of tables up to `end`, a time as well, are computed again first, by the
@@ -99,11 +118,8 @@ class BoundedRunOperator(BaseOperator):
         "start",
         "end",
         "version",
-        "advance_stream_time_to",
         "dry",
-        "engine",
-        "max_records_per_slice",
-        "gate",
+        *(each.name for each in fields(RunOptions)),
         "recompute_from",
         "from_beginning",
         "recompute_topics",
@@ -113,54 +129,39 @@ class BoundedRunOperator(BaseOperator):
     )
     operator_extra_links = (ApplicationLink(), SparkLink())
     ui_color = "#e7f0fb"
+    config: str
+    master: str
+    apart: bool | None
+    riverrun_conn_id: str
+    recompute_from: str
+    announce_corrections: bool
 
+    @gathering
     def __init__(
         self,
         *,
         app: str,
-        config: str = "",
         start: str = "committed",
         end: str = "latest",
         version: str = "",
-        advance_stream_time_to: str = "",
         dry: bool | str = False,
-        engine: str = "",
-        max_records_per_slice: int | str = 0,
-        gate: bool | str | None = None,
-        recompute_from: str = "",
-        from_beginning: bool | str = False,
-        recompute_topics: str = "",
-        approve: str = "",
+        options: RunOptions,  # noqa: ARG002 - as attributes
+        recomputation: _Recomputation,  # noqa: ARG002 - as attributes
         skip_if_empty: bool = False,
-        announce_corrections: bool = True,
-        master: str = "",
-        apart: bool | None = None,
-        riverrun_conn_id: str = CONNECTION,
+        spark: SparkTask,  # noqa: ARG002 - as attributes
         **kwargs: Any,
     ) -> None:
         self.own_outlets = kwargs.get("outlets")
         if self.own_outlets is None and not is_template(app):
             kwargs["outlets"] = [outputs_of(app)]
         super().__init__(**returning_fields(self, kwargs))
-        self.config = config
         self.app = app
         self.start = start
         self.end = end
         self.version = version
-        self.advance_stream_time_to = advance_stream_time_to
         self.dry = dry
-        self.engine = engine
-        self.max_records_per_slice = max_records_per_slice
-        self.gate = gate
-        self.recompute_from = recompute_from
-        self.from_beginning = from_beginning
-        self.recompute_topics = recompute_topics
-        self.approve = approve
         self.skip_if_empty = skip_if_empty
-        self.announce_corrections = announce_corrections
-        self.master = master
-        self.apart, self.spark_page = apart, ""
-        self.riverrun_conn_id = riverrun_conn_id
+        self.spark_page = ""
         self.lineage = TopicLineage()
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -250,19 +251,9 @@ class BoundedRunOperator(BaseOperator):
             master=self.master,
             by=self._author(context),
             range=chosen or "",
-            options=RunOptions(
-                advance_stream_time_to=self.advance_stream_time_to or None,
-                engine=self.engine or None,
-                max_records_per_slice=number("max_records_per_slice", self.max_records_per_slice)
-                or MAX_RECORDS_PER_SLICE,
-                gate=None if self.gate in {None, "", "None"} else truth("gate", self.gate or False),
-            ),
+            options=rendered(self, RunOptions),
             recompute_from=self.recompute_from,
-            recompute=BackfillOptions(
-                topics=tuple(filter(None, map(str.strip, self.recompute_topics.split(",")))),
-                from_beginning=truth("from_beginning", self.from_beginning),
-                approve=self.approve,
-            ),
+            recompute=gathered(self, _Recomputation).options(),
         )
 
     def _author(self, context: Context) -> str:
@@ -344,28 +335,26 @@ class QualityOperator(BaseOperator):
     template_fields: Sequence[str] = ("config", "app", "since", "master", "riverrun_conn_id")
     operator_extra_links = (ApplicationLink(), DocsLink(), SparkLink())
     ui_color = "#f3ebfb"
+    config: str
+    master: str
+    apart: bool | None
+    riverrun_conn_id: str
 
+    @gathering
     def __init__(
         self,
         *,
         app: str,
         since: str = "",
         skip_if_judged: bool = False,
-        config: str = "",
-        master: str = "",
-        apart: bool | None = None,
-        riverrun_conn_id: str = CONNECTION,
+        spark: SparkTask,  # noqa: ARG002 - as attributes
         **kwargs: Any,
     ) -> None:
         super().__init__(**returning_fields(self, {"trigger_rule": TriggerRule.NONE_FAILED, **kwargs}))
         self.app = app
         self.since = since
         self.skip_if_judged = skip_if_judged
-        self.docs_page, self.lineage = "", TopicLineage()
-        self.config = config
-        self.master = master
-        self.apart, self.spark_page = apart, ""
-        self.riverrun_conn_id = riverrun_conn_id
+        self.docs_page, self.lineage, self.spark_page = "", TopicLineage(), ""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Judge, and return what was found (`results.result_of_check`). A failed check is not retried."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import BegunRangeError, ConfigError, EngineError, NotReadyError, StreamsError, UnderWayError
 from riverrun.hosting.release import ACTIONS, DIFF, RESTORE
 from riverrun_airflow.progress import spark_has_started
+from riverrun_airflow.work_requests import ImportRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,21 +186,15 @@ def _check(check: str, at: OffsetVector, verdict: Verdict) -> Check:
 def transfer(project: ProjectConfig, request: TransferRequest, keep: Callable[[str], None]) -> WorkOutcome:
     """Import or export; `keep` is called after each finished batch with its offsets as text."""
     riverrun = front_door(project, request.master)
-    # JSON has lists only, while keys of specs are tuples.
-    spec = {**request.spec, "key": tuple(request.spec["key"])}
 
     def on_batch(ranges: RunRange) -> None:
         keep(str(ranges))
 
-    if request.kind == "import":
-        from riverrun.transfers.specs import ImportSpec
-
-        imported = riverrun.run_import(ImportSpec(**spec), packages=request.packages, on_batch=on_batch)
-        said = f"{imported.read} rows read, {imported.written} records written to {spec['topic']}"
+    if isinstance(request, ImportRequest):
+        imported = riverrun.run_import(request.spec, packages=request.packages, on_batch=on_batch)
+        said = f"{imported.read} rows read, {imported.written} records written to {request.spec.topic}"
         return WorkOutcome(said, {"read": imported.read, "written": imported.written})
-    from riverrun.transfers.specs import ExportSpec
-
-    exported = riverrun.run_export(ExportSpec(**spec), packages=request.packages, on_batch=on_batch)
+    exported = riverrun.run_export(request.spec, packages=request.packages, on_batch=on_batch)
     if exported.batch is None:
         return WorkOutcome("nothing is new", {"read": 0, "written": 0})
     said = f"{exported.read} records read, {exported.written} rows written: {exported.batch.range}"

@@ -210,7 +210,7 @@ class DecoratedRunOperator(DecoratedOperator, BoundedRunOperator):
 
     Args:
         python_callable: The function. It returns a dictionary with some of `start`, `end`, `version`, `advance_stream_time_to`,
-            `dry`, `engine`, `max_records_per_slice` and `gate`, which may be templates.
+            `dry`, `engine`, `max_records_per_slice`, `wall_clock_punctuation` and `gate`, which may be templates.
         op_args: Its arguments by position.
         op_kwargs: Its arguments by name.
         kwargs: Arguments of `BoundedRunOperator`, which hold where the function returns none.

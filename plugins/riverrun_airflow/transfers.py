@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
 from riverrun.config.secrets import expanded
+from riverrun.transfers.specs import ExportSpec, ImportSpec
 from riverrun_airflow.acting import acting, end_at_once
+from riverrun_airflow.arguments import SparkTask, gathered, gathering
 from riverrun_airflow.assets import TopicLineage, announce, is_template, target_asset, topic_asset, transferred_by
-from riverrun_airflow.hooks import CONNECTION, located
+from riverrun_airflow.hooks import located
 from riverrun_airflow.links import SparkLink, logged, returning_fields
 from riverrun_airflow.progress import following
 from riverrun_airflow.results import unless_empty
 from riverrun_airflow.sessions import transfer
 from riverrun_airflow.submission import concluded, is_apart, note_of, submit
-from riverrun_airflow.work_requests import TransferRequest
+from riverrun_airflow.work_requests import ExportRequest, ImportRequest, TransferRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
     from riverrun.config import ProjectConfig
-    from riverrun.transfers.specs import ExportSpec, ImportSpec
     from riverrun_airflow.drivers import Note
 
 
@@ -61,54 +62,36 @@ class ImportOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master", "riverrun_conn_id")
     operator_extra_links = (SparkLink(),)
+    config: str
+    master: str
+    apart: bool | None
+    riverrun_conn_id: str
+    topic: str
+    source: str
+    name: str
 
+    @gathering
     def __init__(
         self,
         *,
-        source: str,
-        topic: str,
+        spec: ImportSpec,  # noqa: ARG002 - as attributes
         format: str = "parquet",  # noqa: A002 - Spark's word
         options: Mapping[str, str] | None = None,
-        schema: str | None = None,
         key: Sequence[str] = (),
-        value: str | None = None,
-        timestamp: str | None = None,
-        incremental: str | None = None,
-        name: str = "",
-        parts: int = 4,
-        missing_timestamp: str = "fail",
-        not_a_number: str = "fail",
         packages: Sequence[str] = (),
-        master: str = "",
-        apart: bool | None = None,
         skip_if_empty: bool = False,
-        config: str = "",
-        riverrun_conn_id: str = CONNECTION,
+        spark: SparkTask,  # noqa: ARG002 - as attributes
         **kwargs: Any,
     ) -> None:
         self.own_outlets = kwargs.get("outlets")
-        if self.own_outlets is None and not is_template(name or topic):
-            kwargs["outlets"] = [transferred_by("import", name or topic)]
+        if self.own_outlets is None and not is_template(self.name or self.topic):
+            kwargs["outlets"] = [transferred_by("import", self.name or self.topic)]
         super().__init__(**returning_fields(self, kwargs))
-        self.config = config
-        self.lineage = TopicLineage()
-        self.riverrun_conn_id = riverrun_conn_id
-        self.source = source
-        self.topic = topic
+        self.lineage, self.spark_page = TopicLineage(), ""
         self.format = format
         self.options = dict(options or {})
-        self.schema = schema
         self.key = tuple(key)
-        self.value = value
-        self.timestamp = timestamp
-        self.incremental = incremental
-        self.name = name
-        self.parts = parts
-        self.missing_timestamp = missing_timestamp
-        self.not_a_number = not_a_number
         self.packages = tuple(packages)
-        self.master = master
-        self.apart, self.spark_page = apart, ""
         self.skip_if_empty = skip_if_empty
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -129,9 +112,8 @@ class ImportOperator(BaseOperator):
         return self.lineage.told()
 
     def _request(self) -> TransferRequest:
-        from riverrun.transfers.specs import ImportSpec
-
-        return TransferRequest("import", spec_of(self, ImportSpec), self.packages, self.master)
+        spec = gathered(self, ImportSpec, options=options_of(self.options))
+        return ImportRequest(spec, self.packages, self.master)
 
     def told(self, project: ProjectConfig) -> Told:
         """Return the assets of the source and of the topic, and the facts about the import."""
@@ -162,44 +144,36 @@ class ExportOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master", "riverrun_conn_id")
     operator_extra_links = (SparkLink(),)
+    config: str
+    master: str
+    apart: bool | None
+    riverrun_conn_id: str
+    topic: str
+    target: str
+    name: str
 
+    @gathering
     def __init__(
         self,
         *,
-        topic: str,
-        target: str,
+        spec: ExportSpec,  # noqa: ARG002 - as attributes
         format: str = "parquet",  # noqa: A002 - Spark's word
         options: Mapping[str, str] | None = None,
-        schema: str | None = None,
-        is_binary: bool = False,
-        name: str = "",
         key: Sequence[str] = (),
         packages: Sequence[str] = (),
-        master: str = "",
-        apart: bool | None = None,
         skip_if_empty: bool = False,
-        config: str = "",
-        riverrun_conn_id: str = CONNECTION,
+        spark: SparkTask,  # noqa: ARG002 - as attributes
         **kwargs: Any,
     ) -> None:
         self.own_outlets = kwargs.get("outlets")
-        if self.own_outlets is None and not is_template(name or topic):
-            kwargs["outlets"] = [transferred_by("export", name or topic)]
+        if self.own_outlets is None and not is_template(self.name or self.topic):
+            kwargs["outlets"] = [transferred_by("export", self.name or self.topic)]
         super().__init__(**returning_fields(self, kwargs))
-        self.config = config
-        self.lineage = TopicLineage()
-        self.riverrun_conn_id = riverrun_conn_id
-        self.topic = topic
-        self.target = target
+        self.lineage, self.spark_page = TopicLineage(), ""
         self.format = format
         self.options = dict(options or {})
-        self.schema = schema
-        self.is_binary = is_binary
-        self.name = name
         self.key = tuple(key)
         self.packages = tuple(packages)
-        self.master = master
-        self.apart, self.spark_page = apart, ""
         self.skip_if_empty = skip_if_empty
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -220,9 +194,8 @@ class ExportOperator(BaseOperator):
         return self.lineage.told()
 
     def _request(self) -> TransferRequest:
-        from riverrun.transfers.specs import ExportSpec
-
-        return TransferRequest("export", spec_of(self, ExportSpec), self.packages, self.master)
+        spec = gathered(self, ExportSpec, options=options_of(self.options))
+        return ExportRequest(spec, self.packages, self.master)
 
     def told(self, project: ProjectConfig) -> Told:
         """Return the assets of the topic and of the target, and the facts about the export."""
@@ -329,9 +302,3 @@ def result_of(name: str, written: str, ranges: Sequence[str], counts: Mapping[st
 def options_of(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options of a format, with `${NAME}` replaced from the environment."""
     return {name: expanded(f"option {name}", value, os.environ) for name, value in options.items()}
-
-
-def spec_of(task: ImportOperator | ExportOperator, kind: type[ImportSpec | ExportSpec]) -> dict[str, Any]:
-    """Return the fields of a specification, which a task has as attributes."""
-    given = {each.name: getattr(task, each.name) for each in fields(kind)}
-    return {**given, "options": options_of(task.options)}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any, Literal
 
 import msgspec
 
 from riverrun.spark.options import DEFAULTS, BackfillOptions, RunOptions
+from riverrun.transfers.specs import ExportSpec, ImportSpec  # noqa: TC001 - msgspec reads the annotations
 
 PUBLISH, JUDGE, DISCARD = HELD_ACTIONS = ("publish", "judge", "discard")
 """Decisions on the outputs of a run that its gate holds back."""
@@ -55,15 +55,23 @@ class CheckRequest(msgspec.Struct, frozen=True, tag="check"):
     by: str = ""
 
 
-class TransferRequest(msgspec.Struct, frozen=True, tag="transfer"):
-    """A request for an import or an export, with the fields of an `ImportSpec` or `ExportSpec`. Options may contain secrets."""
+class ImportRequest(msgspec.Struct, frozen=True, tag="import"):
+    """A request for an import, whose options may contain secrets."""
 
-    kind: Literal["import", "export"]
-    spec: dict[str, Any]
+    spec: ImportSpec
     packages: tuple[str, ...] = ()
     master: str = ""
 
 
+class ExportRequest(msgspec.Struct, frozen=True, tag="export"):
+    """A request for an export, whose options may contain secrets."""
+
+    spec: ExportSpec
+    packages: tuple[str, ...] = ()
+    master: str = ""
+
+
+TransferRequest = ImportRequest | ExportRequest
 Request = RunRequest | StepRequest | CheckRequest | TransferRequest
 
 

@@ -26,8 +26,9 @@ from riverrun.project.cluster import SparkSessions
 from riverrun.records import TopicPartition
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import RunLog
+from riverrun.transfers.specs import ImportSpec
 from riverrun_airflow import looks, sessions
-from riverrun_airflow.work_requests import CheckRequest, Request, RunRequest, StepRequest, TransferRequest
+from riverrun_airflow.work_requests import CheckRequest, ImportRequest, Request, RunRequest, StepRequest
 from tests.airflow.command_line import running_command_line
 from tests.presence import present
 from tests.waiting import until
@@ -680,8 +681,7 @@ def test_drivers_apart_compute_while_their_tasks_wait_and_end_when_told_to(
     assert (refused["state"], refused["may_help"]) == ("failed", False)
     assert refused["said"].startswith(f"{shop.name}: no release is planned")
     assert json.loads(drivers.look_at(project, "gone", 0).found)["state"] == "died"
-    spec = {"topic": f"{shop.name}.no", "source": "no", "format": "json", "key": []}
-    missing = note(f"{shop.name}-3", TransferRequest("import", spec))
+    missing = note(f"{shop.name}-3", ImportRequest(ImportSpec(f"{shop.name}.no", "no", "json")))
     assert (missing["state"], missing["may_help"], missing["is_under_way"]) == ("failed", False, False)
     monkeypatch.setattr(drivers, "__name__", f"{drivers.__name__}_mistyped")
     with pytest.raises(EngineError, match=r"-4 ended with code 1 before it began: .*No module named"):

@@ -30,9 +30,9 @@ from riverrun.project.riverrun import Riverrun
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark.ranges import RunRange
 from riverrun.testing.sinks import SINK_CHECKS, SinkUnderTest, sink_table
+from riverrun.transfers.batches import Batch, ExportBatch, Terms
 from riverrun.transfers.exports import EXPORTS_TOPIC
 from riverrun.transfers.import_progress import IMPORTS_TOPIC, ImportProgress
-from riverrun.transfers.specs import Batch, ExportBatch, Terms
 from riverrun.transfers.sql_sink import SqlSink
 from tests.depth import depth
 from tests.postgresql import PostgresServer, running_postgres

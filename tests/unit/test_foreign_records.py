@@ -28,9 +28,9 @@ from riverrun.spark.runs import RunRecord
 from riverrun.spark.runs import _run as run_of
 from riverrun.spark.unfinished import InterruptedRun
 from riverrun.state.snapshots import Manifest, StateFile
+from riverrun.transfers.batches import Batch, ExportBatch, Terms
 from riverrun.transfers.exports import _last
 from riverrun.transfers.import_progress import ImportProgress
-from riverrun.transfers.specs import Batch, ExportBatch, Terms
 from tests.malformed import malformed
 
 if TYPE_CHECKING:

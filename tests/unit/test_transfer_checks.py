@@ -10,7 +10,8 @@ import pytest
 from riverrun.errors import ConfigError
 from riverrun.spark.formats import check_format
 from riverrun.spark.session import lazily, spark_session
-from riverrun.transfers.specs import ImportSpec, check_import, check_schema
+from riverrun.transfers.spec_checks import check_import, check_schema
+from riverrun.transfers.specs import ImportSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from riverrun.config import ProjectConfig
     from riverrun.config.imports import ImportConfig
     from riverrun.project.cluster import Cluster
+    from riverrun.transfers.batches import Batch
     from riverrun.transfers.follower import Follower, FollowReport
     from riverrun.transfers.import_progress import Position, TopicTarget
     from riverrun.transfers.import_rows import RowForm
-    from riverrun.transfers.specs import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +153,12 @@ class Polling:
         Raises:
             ConfigError: If the URL of the source is malformed, or a package is missing that it needs.
         """
+        from riverrun.transfers.batches import Terms
         from riverrun.transfers.follower import Follower, FollowSettings
         from riverrun.transfers.import_progress import TopicTarget
         from riverrun.transfers.polled_feed import PolledFeed
         from riverrun.transfers.polled_files import PolledFiles
         from riverrun.transfers.polled_table import PolledTable
-        from riverrun.transfers.specs import Terms
 
         source = PolledFiles(config) if config.format else PolledTable(config, form.columns)
         incremental = ", ".join(config.incremental) or None

@@ -43,7 +43,7 @@ def run_import(
         StreamsError: As in `run_import`.
     """
     from riverrun.transfers import imports
-    from riverrun.transfers.specs import check_import, source_here
+    from riverrun.transfers.spec_checks import check_import, source_here
 
     sessions = project.spark_sessions
     check_import(spec, sessions.settings, sessions.master, packages)
@@ -79,7 +79,7 @@ def run_export(
     """
     from riverrun.spark.formats import check_format
     from riverrun.transfers import exports
-    from riverrun.transfers.specs import check_schema
+    from riverrun.transfers.spec_checks import check_schema
 
     check_format(spec.format, project.spark_sessions.settings, packages)
     check_schema(spec.schema)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ConfigError
 
@@ -50,3 +51,18 @@ def check_format(name: str, settings: Mapping[str, str], packages: Collection[st
         raise ConfigError(
             message, hint=f"Did you mean {near[0]!r}? Other formats need a library: --package group:name:version."
         )
+
+
+def escaped(path: str) -> str:
+    r"""Escape a path for Spark, so that it is not read as a pattern.
+
+    >>> print(escaped("in/a b[1].json"))
+    in/a b\[1\].json
+    """
+    return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
+
+
+def listing(spark: Any, path: str, options: Mapping[str, str]) -> Any:
+    """Return a frame with the files below a path (`inputFiles`) and the columns of its directories; no file is read."""
+    # `binaryFile` has a fixed schema, so Spark opens no file to infer one.
+    return spark.read.format("binaryFile").options(**options).load(path)

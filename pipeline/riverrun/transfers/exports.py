@@ -26,12 +26,13 @@ from riverrun.serde.exact_values import micros
 from riverrun.spark.columns import TIME, FrameColumn, array
 from riverrun.spark.databases import has_jvm, refusal
 from riverrun.spark.failures import complaint, on_executor, spark_failures
-from riverrun.spark.formats import has_files, writer_options
+from riverrun.spark.formats import escaped, has_files, listing, writer_options
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import lazily
 from riverrun.spark.tasks.work import admin_here
+from riverrun.transfers.batches import ExportBatch
 from riverrun.transfers.jdbc import TOMBSTONE, JdbcTarget, WrittenRows
-from riverrun.transfers.specs import ExportBatch, ExportSpec, escaped, listing
+from riverrun.transfers.specs import ExportSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

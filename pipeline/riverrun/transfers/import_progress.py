@@ -17,7 +17,7 @@ from riverrun.kafka.producer import TransactionalProducer
 from riverrun.partitioning import partition_for
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE
 from riverrun.spark.ranges import RunRange
-from riverrun.transfers.specs import Batch, Terms
+from riverrun.transfers.batches import Batch, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

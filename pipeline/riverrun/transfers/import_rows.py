@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from riverrun.serde.api import Serde
-    from riverrun.transfers.specs import Batch, ImportSpec
+    from riverrun.transfers.batches import Batch
+    from riverrun.transfers.specs import ImportSpec
 
 _RISING = "rising"
 # Shorter numbers may be years.

@@ -9,15 +9,15 @@ from urllib.parse import unquote
 from riverrun.errors import ConfigError
 from riverrun.spark.databases import with_driver
 from riverrun.spark.failures import complaint, spark_failures
-from riverrun.spark.formats import has_files
+from riverrun.spark.formats import escaped, has_files, listing
 from riverrun.transfers.import_rows import as_text
-from riverrun.transfers.specs import escaped, listing
 from riverrun.transfers.text_frames import OBJECT, OWN, is_text, text_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.transfers.specs import Batch, ImportSpec
+    from riverrun.transfers.batches import Batch
+    from riverrun.transfers.specs import ImportSpec
 
 # One record of `riverrun-imports` holds the names of a batch's files.
 _MAX_FILES = 1000

@@ -29,10 +29,11 @@ from riverrun.spark.failures import another_attempt_may_help, describe_error, on
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import lazily
 from riverrun.spark.tasks.work import admin_here
+from riverrun.transfers.batches import Batch, Terms
 from riverrun.transfers.import_progress import IMPORTS_TOPIC, FinishedPart, ImportProgress
 from riverrun.transfers.import_rows import records_of
 from riverrun.transfers.import_source import reading, rows_of, with_what_is_new
-from riverrun.transfers.specs import Batch, ImportSpec, Terms
+from riverrun.transfers.specs import ImportSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

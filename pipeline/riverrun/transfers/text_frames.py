@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from riverrun.errors import ConfigError, DeserializationError, RangeError
 from riverrun.spark.failures import on_executor
-from riverrun.transfers.specs import escaped
+from riverrun.spark.formats import escaped
 from riverrun.transfers.text_files import (
     CsvForm,
     codec_of,

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from riverrun.errors import RangeError
+from riverrun.transfers.batches import ExportBatch
 from riverrun.transfers.exports import _next_batch
-from riverrun.transfers.specs import ExportBatch, ExportSpec
+from riverrun.transfers.specs import ExportSpec
 from tests.compacted_log import TP, Brokers, CompactedLog
 
 RETENTION_MS = 100_000

@@ -59,7 +59,6 @@ class WritesPieces(Protocol):
 
     def __call__(self, pieces: list[Piece]) -> Iterable[tuple[ArchivedFile, ...]]:
         """Yield the files of each piece, in order."""
-        ...
 
 
 def write_piece(piece: Piece, url: str, admin: Admin) -> tuple[ArchivedFile, ...]:

@@ -117,62 +117,48 @@ class Feed(Protocol):
     @property
     def has_to_begin(self) -> bool:
         """Return whether `begin` is the next step."""
-        ...
 
     @property
     def is_reading(self) -> bool:
         """Return whether there is something to read."""
-        ...
 
     @property
     def is_at_end(self) -> bool:
         """Return whether everything has been read that there is at present."""
-        ...
 
     @property
     def is_urgent(self) -> bool:
         """Return whether a commit is due, even without records."""
-        ...
 
     def take_part(self, commit: Callable[[], None]) -> bool:
         """Return whether the share of this process is a new one. Calls `commit` before others get the present one."""
-        ...
 
     def begin(self) -> None:
         """Take the target over from all others, and resume after its last record."""
-        ...
 
     def read(self, timeout_s: float) -> bool:
         """Wait for records up to a timeout, and write them; return whether an end was reached."""
-        ...
 
     def look(self) -> None:
         """Do what is due from time to time."""
-        ...
 
     def commit(self) -> None:
         """Make what was written visible, together with the progress."""
-        ...
 
     def forget(self) -> None:
         """Stop reading; what was not committed is read again after `begin`."""
-        ...
 
     def give_way(self) -> None:
         """Leave the target to another owner, or raise."""
-        ...
 
     def refuse(self, error: RefusedRecordsError) -> None:
         """Leave out records that the target refuses, or raise."""
-        ...
 
     def release(self) -> None:
         """Release the target."""
-        ...
 
     def reached(self) -> FollowReport:
         """Return how far the target is, in a report without counts."""
-        ...
 
 
 class Follower:

@@ -199,15 +199,12 @@ class Resumable(Protocol):
 
     def resume(self, position: Position) -> None:
         """Resume at a position, which has all files that were taken so far."""
-        ...
 
     def position(self) -> Position:
         """Return the position after the last row that was read, with the files since the last commit."""
-        ...
 
     def committed(self) -> None:
         """Note that the position is committed."""
-        ...
 
 
 class TopicTarget:

@@ -54,23 +54,18 @@ class PolledSource(Resumable, Protocol):
 
     def open(self) -> None:
         """Connect, and check that the source has what is needed."""
-        ...
 
     def close(self) -> None:
         """Release connections."""
-        ...
 
     def read(self, most: int) -> Found:
         """Return about `most` rows after the position, which moves past them."""
-        ...
 
     def waiting(self) -> int:
         """Return the number of rows, or files, after the position."""
-        ...
 
     def shown(self) -> str:
         """Return the position as text for reports."""
-        ...
 
 
 class PolledFeed:
@@ -113,15 +108,12 @@ class PolledFeed:
 
     @property
     def has_to_begin(self) -> bool:
-        """Return whether the source is closed."""
         return not self.is_reading
 
     def take_part(self, _commit: Callable[[], None]) -> bool:
-        """Return False: the source is never given up."""
         return False
 
     def begin(self) -> None:
-        """Fence all other processes of the import, and open the source where the topic ends."""
         self._target.begin()
         self._source.open()
         self.is_reading, self._look_at = True, self._clock()
@@ -149,12 +141,10 @@ class PolledFeed:
         """Do nothing: a source forgets no deletions that it had."""
 
     def commit(self) -> None:
-        """Write the records and the position of the source in one transaction."""
         self._target.commit()
         self.records = self.size = 0
 
     def forget(self) -> None:
-        """Close the source."""
         if self.is_reading:
             self._source.close()
         self.is_reading = self.is_at_end = False
@@ -166,11 +156,9 @@ class PolledFeed:
         raise TaskMigratedError(message, hint=_ONE_HINT)
 
     def refuse(self, error: RefusedRecordsError) -> None:
-        """Raise the error: a topic refuses no records."""
         raise error
 
     def release(self) -> None:
-        """Close the producer."""
         self._target.release()
 
     def reached(self) -> FollowReport:

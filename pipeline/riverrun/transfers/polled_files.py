@@ -80,7 +80,6 @@ class PolledFiles:
         self._rows: Iterator[SourceRow] | None = None
 
     def resume(self, position: Position) -> None:
-        """Resume at a position, which has all files that were taken."""
         self._taken = {_identity(name) for name in position.files}
         self._finished = set()
         self._place = position.place
@@ -111,7 +110,6 @@ class PolledFiles:
         self._rows = None
 
     def read(self, most: int) -> Found:
-        """Return the next rows of complete files."""
         if self._place is None and not self._ready:
             self._look()
         rows: list[SourceRow] = []
@@ -121,11 +119,9 @@ class PolledFiles:
         return Found(rows, has_more=has_more, is_end=not has_more and (self._is_at_once or self._looks > 1))
 
     def waiting(self) -> int:
-        """Return the number of files that are not finished."""
         return len(self._listed().keys() - self._taken)
 
     def shown(self) -> str:
-        """Return the position as text for reports."""
         files = f"{len(self._taken):,} {'file' if len(self._taken) == 1 else 'files'}"
         return files if self._place is None else f"{files}, row {self._place.rows} of {name_of(self._place.file)}"
 

@@ -100,7 +100,6 @@ class PolledTable:
         self._has_more = False
 
     def resume(self, position: Position) -> None:
-        """Resume at a position."""
         self._upto, self._key = position.upto, position.after
         self._shown = position.upto or ""
         marked = _MARKED.fullmatch(self._shown) if self._is_of_mysql else None
@@ -110,14 +109,12 @@ class PolledTable:
         self._has_more = False
 
     def position(self) -> Position:
-        """Return the position after the last row that was read."""
         return Position(f"{self._upto} UTC" if self._has_mark else self._upto, self._key)
 
     def committed(self) -> None:
         """Do nothing: there is no state besides the position."""
 
     def open(self) -> None:
-        """Connect, and check the columns."""
         self._highest.clear()
         self._has_more = False
         with self._told():
@@ -175,11 +172,9 @@ class PolledTable:
         }
 
     def close(self) -> None:
-        """Close the connections."""
         self._engine.dispose()
 
     def read(self, most: int) -> Found:
-        """Return the next rows that have been there for long enough."""
         with self._told(), self._engine.connect() as connection:
             rows = self._rows_at_hand(connection, most)
             if not rows:
@@ -217,7 +212,6 @@ class PolledTable:
             )
 
     def shown(self) -> str:
-        """Return the position as text for reports."""
         if self._upto is None:
             return "nothing yet"
         return f"{self._columns[0]} {self._shown}" + ("" if self._key is None else f", {self._columns[1]} {self._key}")

@@ -41,15 +41,12 @@ class Target(Protocol[Taken_contra]):
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Take over exactly these partitions, and return the end offset (exclusive) of each that the target has."""
-        ...
 
     def write(self, batch: Taken_contra) -> None:
         """Take records."""
-        ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Make the records since the last commit visible, with their offsets."""
-        ...
 
 
 class Batches(Protocol[Made_co]):
@@ -60,15 +57,12 @@ class Batches(Protocol[Made_co]):
 
     def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> Made_co | None:
         """Return a batch of a partition's records; None if there is nothing to write."""
-        ...
 
     def refuse(self, error: RefusedRecordsError) -> None:
         """Note records that the target refuses, so that `batch` leaves them out from now on, or raise."""
-        ...
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Take the end offsets (exclusive) that the target has; records before them are not read again."""
-        ...
 
 
 class Deletions(Protocol):
@@ -76,19 +70,15 @@ class Deletions(Protocol):
 
     def to_read_again(self, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
         """Return which partitions have to be read again, and up to where, as the target may lack deletions."""
-        ...
 
     def require_recent(self) -> None:
         """Make sure that nothing was missed among what was read just now."""
-        ...
 
     def look(self, reached: Mapping[TopicPartition, int]) -> None:
         """Note how far the follower has read."""
-        ...
 
     def note(self) -> str:
         """Return the time at which the target was whole, as text."""
-        ...
 
 
 @dataclass(slots=True)
@@ -144,26 +134,21 @@ class TopicFeed(Generic[Batch]):
 
     @property
     def is_reading(self) -> bool:
-        """Return whether it has begun with partitions."""
         return bool(self._begun)
 
     @property
     def has_to_begin(self) -> bool:
-        """Return whether the present share has not begun."""
         return self._owned is not None and self._begun != self._owned
 
     @property
     def is_at_end(self) -> bool:
-        """Return whether all partitions of the share have been read to their ends."""
         return self._owned is not None and self._begun == self._owned and self._read_to_end >= self._begun
 
     @property
     def is_urgent(self) -> bool:
-        """Return whether rows are to be removed."""
         return bool(self._swept)
 
     def take_part(self, commit: Callable[[], None]) -> bool:
-        """Take part in the group; return whether there is a new share."""
 
         def give_up() -> None:
             commit()
@@ -178,7 +163,6 @@ class TopicFeed(Generic[Batch]):
         return True
 
     def begin(self) -> None:
-        """Take over the partitions of the share, and read from where the target ends."""
         tps = self._owned or frozenset()
         # The target first: taking over fences the previous owner, so the offsets that it returns are final.
         stored = self._sink.begin(tps)
@@ -198,7 +182,6 @@ class TopicFeed(Generic[Batch]):
             log.info("following %s from offset %d", tp, offset)
 
     def read(self, timeout_s: float) -> bool:
-        """Write the records of one poll; return whether the end of a partition was reached."""
         polled = self._reader.poll(_POLLED, timeout_s)
         with self._whole():
             self._take(polled)
@@ -214,7 +197,6 @@ class TopicFeed(Generic[Batch]):
                 self._share.note(self._committed, self._deletions.note())
 
     def commit(self) -> None:
-        """Make what was written visible, with its offsets."""
         reached = self._reached.items()
         moved = {tp: offset for tp, offset in reached if offset != self._committed[tp] or tp in self._swept}
         with self._whole():
@@ -227,7 +209,6 @@ class TopicFeed(Generic[Batch]):
         self._share.note(moved, "" if self._sweeps else self._deletions.note())
 
     def forget(self) -> None:
-        """Stop reading; what was not committed is read again by the next owner."""
         self._reader.unassign(self._begun)
         self._begun, self._reached, self._committed = frozenset(), {}, {}
         self._read_to_end.clear()
@@ -236,20 +217,16 @@ class TopicFeed(Generic[Batch]):
         self.records = self.size = 0
 
     def give_way(self) -> None:
-        """Ask the group for another share."""
         self._owned = None
         self._share.rejoin()
 
     def refuse(self, error: RefusedRecordsError) -> None:
-        """Leave out records that the target refuses, or raise."""
         self._batches.refuse(error)
 
     def release(self) -> None:
-        """Release the target."""
         self._sink.begin(())
 
     def reached(self) -> FollowReport:
-        """Return how far the target is."""
         ends = self._reader.known_ends(self._begun)
         lags = {tp: max(0, ends[tp] - offset) for tp, offset in self._committed.items() if tp in ends}
         skipped = self._batches.skipped

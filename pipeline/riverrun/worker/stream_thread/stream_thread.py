@@ -20,7 +20,6 @@ from riverrun.hosting.table_inputs import TableLooks
 from riverrun.hosting.topic_ids import found_ids, require_same
 from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
-from riverrun.worker.states import TaskCounts
 from riverrun.worker.stream_thread.figures import Figures, GlobalTables, OpenStores
 from riverrun.worker.stream_thread.upkeep import RegularSnapshots, Upkeep, topics_in_use
 from riverrun.worker.tasks.aligned_tasks import LateShare, aligned_tasks, drift_of
@@ -307,11 +306,7 @@ def new_stream_thread(
         Admin(application.kafka),
         SystemClock(),
     )
-    hooks, topics, counts = (
-        interruptions or Undisturbed(),
-        KnownTopics(ConnectedApplication(application, admin)),
-        TaskCounts(),
-    )
+    hooks, topics = interruptions or Undisturbed(), KnownTopics(ConnectedApplication(application, admin))
     brokers = AbsentBrokers(admin, streams.task_timeout_ms, hooks, lambda: topics.application.topology.source_topics)
     fetching = Fetching(kafka, streams, hooks)
     tables = GlobalTables(topics, clock, on_restore)
@@ -329,7 +324,6 @@ def new_stream_thread(
         updater=updater,
         standbys=standbys,
         fetching=fetching,
-        counts=counts,
         brokers=brokers,
         interruptions=hooks,
         streams=streams,
@@ -357,7 +351,7 @@ def new_stream_thread(
             manager.running,
             manager.commits.under_way,
             follower=follower,
-            counts=counts,
+            counts=manager.counts,
             interruptions=hooks,
             failed=manager.fail,
             cache_max_bytes=streams.statestore_cache_max_bytes,
@@ -373,7 +367,7 @@ def new_stream_thread(
             manager,
             snapshots=RegularSnapshots(application, streams.snapshot_interval_ms),
             purge=Purge(admin, streams.repartition_purge_interval_ms),
-            late=LateShare(manager.running, counts.processed_by),
+            late=LateShare(manager.running, manager.counts.processed_by),
             watch=watch,
         ),
         stores=OpenStores(application.topology, tables, manager, standbys),
@@ -381,7 +375,7 @@ def new_stream_thread(
             manager=manager,
             updater=updater,
             standbys=standbys,
-            counts=counts,
+            counts=manager.counts,
             tables=tables,
             alignment=alignment,
             fetching=fetching,

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, SetAsideError, TaskMigratedError, UnknownOutcomeError
+from riverrun.worker.states import TaskCounts
 from riverrun.worker.tasks.task_executor import Commits, CommitSchedule
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from riverrun.hosting.ownership import ThreadProducer
     from riverrun.records import TaskId
     from riverrun.state.api import StateBackend
-    from riverrun.worker.states import TaskCounts
     from riverrun.worker.tasks.fetching import AbsentBrokers, Fetching, Interruptions
     from riverrun.worker.tasks.state_updater import StandbyUpdater, StateUpdater
 
@@ -46,7 +46,6 @@ class TaskManager:
         *,
         standbys: StandbyUpdater,
         fetching: Fetching,
-        counts: TaskCounts,
         brokers: AbsentBrokers,
         interruptions: Interruptions,
         streams: StreamsConfig,
@@ -60,13 +59,13 @@ class TaskManager:
         self._updater = updater
         self._standbys = standbys
         self._fetching = fetching
-        self._counts = counts
+        self.counts = TaskCounts()
         self._brokers = brokers
         self._interruptions = interruptions
         self._timeout_s = streams.task_timeout_ms / 1000
         self._gives_up = gives_up
         schedule = CommitSchedule(streams.commit_interval_ms, streams.statestore_cache_max_bytes)
-        self.commits = Commits(self.running, producer, schedule, interruptions, self.fail, counts)
+        self.commits = Commits(self.running, producer, schedule, interruptions, self.fail, self.counts)
 
     @property
     def active(self) -> frozenset[TaskId]:
@@ -166,7 +165,7 @@ class TaskManager:
         log.warning("tasks %s start over from their last commit: %s", names, error)
         for active in failed:
             if isinstance(error, UnknownOutcomeError):
-                self._counts.doubted(active)
+                self.counts.doubted(active)
             self._suspend(active)
             self._updater.add_again(active.claim)
             active.close()
@@ -244,7 +243,7 @@ class TaskManager:
         active.close()
 
     def _suspend(self, active: ActiveTask) -> None:
-        self._counts.stopped(active)
+        self.counts.stopped(active)
         self._fetching.end(active)
         active.suspend()
         del self._running[active.id]

@@ -16,7 +16,6 @@ from riverrun.hosting.restoring import Missing
 from riverrun.records import TaskId, Whole
 from riverrun.runtime.task import TaskCommit
 from riverrun.state.memory import MemoryBackend
-from riverrun.worker.states import TaskCounts
 from riverrun.worker.tasks.fetching import Undisturbed
 from riverrun.worker.tasks.state_updater import StateUpdater
 from riverrun.worker.tasks.task_manager import TaskManager
@@ -137,14 +136,12 @@ class Managed:
         self.created: dict[TaskId, Claimed] = {}
         others: Any = Absent(self.steps)
         admin: Any = None
-        self.counts = TaskCounts()
         self.manager = TaskManager(
             self._claim,
             Producer(self.steps),  # type: ignore[arg-type]
             StateUpdater(admin, {}, 60_000, lambda *_: None, lambda claimed: claimed),  # type: ignore[arg-type,return-value]
             standbys=others,
             fetching=others,
-            counts=self.counts,
             brokers=others,
             interruptions=Undisturbed(),
             streams=StreamsConfig(),
@@ -258,14 +255,14 @@ def test_what_a_task_did_after_its_last_commit_is_not_counted_if_it_starts_over(
     managed.assign(FIRST)
     managed.run()
     for late in (1, 3):
-        managed.counts.processed(FIRST, 5, 0.1)
+        managed.manager.counts.processed(FIRST, 5, 0.1)
         managed.created[FIRST].dropped = Counter(late=late)
         if late == 1:
             managed.manager.commit_all()
-    before = managed.counts.summary(managed.manager.running.values(), 0, 0)
+    before = managed.manager.counts.summary(managed.manager.running.values(), 0, 0)
     assert (before.processed, before.dropped) == (10, {"late": 3})
     managed.manager.fail(SetAsideError("set aside", SimpleNamespace(task_id=FIRST)))
-    after = managed.counts.summary(managed.manager.running.values(), 0, 0)
+    after = managed.manager.counts.summary(managed.manager.running.values(), 0, 0)
     assert (after.processed, after.dropped) == (5, {"late": 1})
 
 

@@ -87,7 +87,7 @@ def try_out(
 
     stretch = records.stretch()
     project = settings_of(context).project()
-    application = load_application(project.config, name, version=version)
+    application = load_application(project.config, name, version=version, kafka=project.cluster.kafka)
     trial = Trial(application, url_of(project, url), *stretch, whole=records.whole or (), **asdict(look_ups))
     for topic in trial.missing:
         echo(f"the archive has nothing of {topic}", err=True)

@@ -88,8 +88,6 @@ def archive_topic(
     write: WritesPieces,
     *,
     at_once: int = 1,
-    by: str = "",
-    now_ms: int = 0,
     may_skip: bool = False,
     on_offsets: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Archived:
@@ -107,10 +105,9 @@ def archive_topic(
         for tp, whole in sorted(todo.items())
         for start in range(whole.start, whole.end, PIECE)
     ]
-    done, everything = Archived(found), sum(each.size for each in todo.values())
-    manifest = replace(found, by=by, written_ms=now_ms)
+    manifest, done, everything = found, Archived(found), sum(each.size for each in todo.values())
     last = max(len(pieces) - 1, 0) // at_once * at_once
-    begun_with = {number: since(found.whole_at(number), now) for number in range(manifest.partitions)}
+    begun_with = {number: since(found.whole_at(number), now) for number in range(found.partitions)}
     known = oldest(begun_with.values())
     # A quiet topic has nothing to archive. The note that the archive is whole must still not become older than brokers keep
     # deletions; a quarter of that time keeps manifests few.

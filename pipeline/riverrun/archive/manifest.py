@@ -23,6 +23,7 @@ from riverrun.decoders import Line, Name, Natural, Small, Time, Word, foreign_de
 from riverrun.errors import ArchiveError, ConfigError
 from riverrun.extras import require_extra
 from riverrun.foreign_files import described, is_local, read_document, require_no_links, sealed
+from riverrun.hosting.process import SystemClock
 from riverrun.records import OffsetRange, TopicPartition, Whole
 
 if TYPE_CHECKING:
@@ -252,16 +253,20 @@ def _decoded(data: bytes, place: str, topic: str, number: int) -> TopicManifest:
 
 
 class ArchiveStore:
-    """The archived topics at a URL of fsspec, or a path; some kinds of stores connect at once."""
+    """The archived topics at a URL of fsspec, or a path; some kinds of stores connect at once.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        by: The user that its manifests name.
+    """
+
+    def __init__(self, url: str, by: str = "") -> None:
         require_extra("snapshots")
         import fsspec
 
         if not url.strip():
             message = "The archive has no place: its URL is empty"
             raise ArchiveError(message, hint='Name a path, or a URL such as "s3://company-archive/kafka".')
-        self.url = url
+        self.url, self._by = url, by
         try:
             self.files, self._root = fsspec.url_to_fs(url)
         except Exception as error:  # every kind of file store has different errors
@@ -298,7 +303,8 @@ class ArchiveStore:
 
     def commit_unless_taken(self, manifest: TopicManifest) -> TopicManifest | None:
         """Write the next manifest of a topic; return None, and change nothing, if another archiver was faster."""
-        written = replace(manifest, number=manifest.number + 1)
+        now_ms = SystemClock().now_ms()
+        written = replace(manifest, number=manifest.number + 1, written_ms=now_ms, by=self._by)
         place = self._place(manifest.topic, _MANIFESTS, _manifest_name(written.number))
         with _Answering(f"{place} cannot be written"):
             require_no_links(self.files, self._root, place)

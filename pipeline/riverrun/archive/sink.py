@@ -59,7 +59,6 @@ class ArchiveSink:
     """Archives partitions of topics.
 
     Args:
-        now_ms: Returns the time, ms since the epoch.
         may_skip: Whether to continue after records that neither the archive nor the topic has any more.
         on_listed: Called with a topic after each manifest that this owner has written.
     """
@@ -69,13 +68,11 @@ class ArchiveSink:
         store: ArchiveStore,
         admin: Admin,
         *,
-        by: str,
-        now_ms: Callable[[], int],
         may_skip: bool = False,
         on_listed: Callable[[str], None] = lambda _topic: None,
     ) -> None:
         self._store, self._admin, self._on_listed = store, admin, on_listed
-        self._by, self._now_ms, self._may_skip = by, now_ms, may_skip
+        self._may_skip = may_skip
         self._first: dict[str, TopicManifest] = {}
         self._known: dict[str, int] = {}
         self._listed: dict[TopicPartition, int | None] = {}
@@ -197,7 +194,7 @@ class ArchiveSink:
                 first = self._first[topic]
                 found = replace(found, topic_id=first.topic_id, timestamp_type=first.timestamp_type)
             partitions = max(found.partitions, self._first[topic].partitions)
-            changed = replace(found.with_files(files), partitions=partitions, by=self._by, written_ms=self._now_ms())
+            changed = replace(found.with_files(files), partitions=partitions)
             others = {
                 number: each for number, each in found.whole.items() if number not in {tp.partition for tp in own}
             }

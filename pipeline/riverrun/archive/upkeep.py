@@ -32,7 +32,7 @@ from riverrun.archive.manifest import place_of
 from riverrun.errors import ArchiveError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
 
@@ -69,20 +69,43 @@ def _verify(store: ArchiveStore, topic: str, file: ArchivedFile) -> None:
             content.rows(number, *SCHEMA.names)
 
 
-def compact(store: ArchiveStore, manifest: TopicManifest, *, below: int, now_ms: int, by: str) -> TopicManifest:
+def compact(store: ArchiveStore, manifest: TopicManifest, *, below: int) -> TopicManifest:
     """Join files of a partition that follow each other and are smaller than `below` bytes, until none are left."""
+    return _rewritten(store, manifest, ((some, {}) for some in _runs(manifest, below)))
+
+
+def compact_by_key(store: ArchiveStore, manifest: TopicManifest, *, most_keys: int = MOST_KEYS) -> TopicManifest:
+    """Drop the records that a later one in the archive with their key has superseded, as brokers compact topics.
+
+    The last record of each key stays with its offset, even if it is a tombstone; so do records without a key. Files that change
+    are joined with changed neighbours. `most_keys` bounds the keys in memory.
+    """
+
+    def changed() -> Iterator[tuple[list[ArchivedFile], Mapping[ArchivedFile, bytearray]]]:
+        for _, files in groupby(manifest.files, lambda file: file.partition):
+            superseded = _superseded(store, manifest.topic, [*files], most_keys)
+            yield from ((some, superseded) for some in _changed(superseded))
+
+    return _rewritten(store, manifest, changed())
+
+
+def _rewritten(
+    store: ArchiveStore,
+    manifest: TopicManifest,
+    runs: Iterable[tuple[list[ArchivedFile], Mapping[ArchivedFile, bytearray]]],
+) -> TopicManifest:
+    """Join each run of files to new ones, without its superseded records."""
     _require_replacements(store, manifest)
     added: list[ArchivedFile] = []
-    joined: list[ArchivedFile] = []
-    for some in _runs(manifest, below):
-        added += _joined(store, manifest.topic, some)
-        joined += some
+    gone: list[ArchivedFile] = []
+    for files, superseded in runs:
+        added += _joined(store, manifest.topic, files, superseded)
+        gone += files
     # Without a file to join, a manifest is still due if the last compaction has left replaced files to remove.
-    if not joined and not manifest.replaced:
+    if not gone and not manifest.replaced:
         return manifest
-    names = tuple(file.name for file in joined if file.name)
-    changed = replace(manifest.with_files(added, without=joined), written_ms=now_ms, by=by, replaced=names)
-    found = store.commit(changed, added)
+    names = tuple(file.name for file in gone if file.name)
+    found = store.commit(replace(manifest.with_files(added, without=gone), replaced=names), added)
     # Files replaced by this compaction stay until the next one, for readers that have an earlier manifest.
     store.remove(manifest.topic, manifest.replaced)
     return found
@@ -121,40 +144,18 @@ def _runs(manifest: TopicManifest, below: int) -> Iterator[list[ArchivedFile]]:
             yield run
 
 
-def _joined(store: ArchiveStore, topic: str, files: list[ArchivedFile]) -> tuple[ArchivedFile, ...]:
+def _joined(
+    store: ArchiveStore, topic: str, files: list[ArchivedFile], superseded: Mapping[ArchivedFile, bytearray]
+) -> tuple[ArchivedFile, ...]:
     from riverrun.archive.parquet import FileWriter, read_file  # noqa: PLC0415 - pyarrow loads for long
 
     with FileWriter(store, topic, files[0].partition, files[0].start) as writer:
         for file in files:
+            rows = iter(superseded.get(file) or bytearray(file.records))
             for batch in read_file(store, topic, file, file.range):
-                writer.write(batch)
+                # `batch` comes first: `zip` stops at its end without taking a flag that belongs to the next batch.
+                writer.write(record for record, is_gone in zip(batch, rows) if not is_gone)  # noqa: B905 - of one batch
         return writer.files(files[-1].end)
-
-
-def compact_by_key(
-    store: ArchiveStore, manifest: TopicManifest, *, now_ms: int, by: str, most_keys: int = MOST_KEYS
-) -> TopicManifest:
-    """Drop the records that a later one in the archive with their key has superseded, as brokers compact topics.
-
-    The last record of each key stays with its offset, even if it is a tombstone; so do records without a key. Files that change
-    are joined with changed neighbours. `most_keys` bounds the keys in memory.
-    """
-    _require_replacements(store, manifest)
-    added: list[ArchivedFile] = []
-    replaced: list[ArchivedFile] = []
-    for _, files in groupby(manifest.files, lambda file: file.partition):
-        superseded = _superseded(store, manifest.topic, [*files], most_keys)
-        for some in _changed(superseded):
-            added += _kept(store, manifest.topic, some, superseded)
-            replaced += some
-    # As in `compact`: files that the last compaction has replaced are still to be removed.
-    if not replaced and not manifest.replaced:
-        return manifest
-    names = tuple(file.name for file in replaced)
-    changed = replace(manifest.with_files(added, without=replaced), written_ms=now_ms, by=by, replaced=names)
-    found = store.commit(changed, added)
-    store.remove(manifest.topic, manifest.replaced)
-    return found
 
 
 def _superseded(
@@ -198,23 +199,7 @@ def _changed(superseded: Mapping[ArchivedFile, bytearray]) -> Iterator[list[Arch
         yield run
 
 
-def _kept(
-    store: ArchiveStore, topic: str, files: list[ArchivedFile], superseded: Mapping[ArchivedFile, bytearray]
-) -> tuple[ArchivedFile, ...]:
-    from riverrun.archive.parquet import FileWriter, read_file  # noqa: PLC0415 - pyarrow loads for long
-
-    with FileWriter(store, topic, files[0].partition, files[0].start) as writer:
-        for file in files:
-            rows = iter(superseded[file])
-            for batch in read_file(store, topic, file, file.range):
-                # `batch` comes first: `zip` stops at its end without taking a flag that belongs to the next batch.
-                writer.write(record for record, is_gone in zip(batch, rows) if not is_gone)  # noqa: B905 - of one batch
-        return writer.files(files[-1].end)
-
-
-def drop_before(
-    store: ArchiveStore, manifest: TopicManifest, time_ms: int, *, now_ms: int, by: str
-) -> tuple[TopicManifest, list[ArchivedFile]]:
+def drop_before(store: ArchiveStore, manifest: TopicManifest, time_ms: int) -> tuple[TopicManifest, list[ArchivedFile]]:
     """Drop the oldest files whose records are all earlier than a time."""
     gone: list[ArchivedFile] = []
     for _, files in groupby(manifest.files, lambda file: file.partition):
@@ -226,7 +211,7 @@ def drop_before(
     if not gone:
         return manifest, []
     # The manifest first: an interrupted drop leaves files that nothing lists, never listed files that are missing.
-    found = store.commit(replace(manifest.with_files((), without=gone), written_ms=now_ms, by=by))
+    found = store.commit(manifest.with_files((), without=gone))
     store.remove(manifest.topic, [file.name for file in gone if file.name])
     return found, gone
 
@@ -254,14 +239,12 @@ def leftovers(store: ArchiveStore, manifest: TopicManifest) -> list[Leftover]:
     return [Leftover(name, sizes[name], written_ms) for name, written_ms in found.items() if written_ms is not None]
 
 
-def sweep(
-    store: ArchiveStore, manifest: TopicManifest, before_ms: int, *, now_ms: int, by: str
-) -> tuple[TopicManifest, list[Leftover]]:
+def sweep(store: ArchiveStore, manifest: TopicManifest, before_ms: int) -> tuple[TopicManifest, list[Leftover]]:
     """Remove the leftovers that are older than a time, and return them with the new manifest."""
     old = [each for each in leftovers(store, manifest) if each.modified_ms < before_ms]
     if not old:
         return manifest, []
     # Taking the number refuses all who could still list one of the files; only then can they go.
-    found = store.commit(replace(manifest, swept=manifest.number + 1, written_ms=now_ms, by=by))
+    found = store.commit(replace(manifest, swept=manifest.number + 1))
     store.remove(manifest.topic, [each.name for each in old])
     return found, old

@@ -127,7 +127,7 @@ class DeclaredArchive:
         from riverrun.transfers.topic_feed import TopicFeed
 
         config, admin = self.config, self.cluster.admin
-        store = ArchiveStore(config.url)
+        store = ArchiveStore(config.url, self.cluster.by or "")
         for table in _tables(store, [config], *config.topics):
             # A follower must not fail because a catalogue is down: its first files try again.
             with suppress(ArchiveError, EngineError):
@@ -135,8 +135,6 @@ class DeclaredArchive:
         sink = ArchiveSink(
             store,
             admin,
-            by=self.cluster.by or "",
-            now_ms=SystemClock().now_ms,
             may_skip=may_skip or config.skip_lost,
             on_listed=partial(_try_to_show, store, [config]),
         )
@@ -163,7 +161,7 @@ class Archives:
             MissingExtraError: If fsspec is not installed.
         """
         self._cluster = cluster
-        self._store = ArchiveStore(url)
+        self._store = ArchiveStore(url, cluster.by or "")
         self._declared = tuple(declared)
         self.url = url
 
@@ -206,8 +204,6 @@ class Archives:
                 topic,
                 write,
                 at_once=at_once,
-                by=self._cluster.by or "",
-                now_ms=SystemClock().now_ms(),
                 may_skip=may_skip,
                 on_offsets=partial(report_progress, f"archive {topic}"),
             )
@@ -305,9 +301,8 @@ class Archives:
         Raises:
             ArchiveError: If there is nothing of the topic, another archiver is running, or the archive refuses.
         """
-        now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
-        before_ms = now_ms - round(hours * 3_600_000)
-        return sweep(self._store, self._with_leftovers(name), before_ms, now_ms=now_ms, by=by)[1]
+        before_ms = SystemClock().now_ms() - round(hours * 3_600_000)
+        return sweep(self._store, self._with_leftovers(name), before_ms)[1]
 
     def compact(self, name: str, below: int = SMALL_FILE) -> TopicManifest:
         """Join small files of a topic that follow each other. Replaced files stay until the next compaction.
@@ -319,8 +314,7 @@ class Archives:
         Raises:
             ArchiveError: If a file is damaged, another archiver is running, or the archive refuses.
         """
-        now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
-        found = compact(self._store, self.topic(name), below=below, now_ms=now_ms, by=by)
+        found = compact(self._store, self.topic(name), below=below)
         self.show(name)
         return found
 
@@ -343,7 +337,7 @@ class Archives:
             message = f"Each record of {name} counts: its cleanup.policy is {policy}"
             hint = "Only archives of topics that brokers compact, with cleanup.policy=compact, are compacted by key."
             raise ArchiveError(message, hint=hint)
-        found = compact_by_key(self._store, manifest, now_ms=SystemClock().now_ms(), by=self._cluster.by or "")
+        found = compact_by_key(self._store, manifest)
         self.show(name)
         return found
 
@@ -362,8 +356,7 @@ class Archives:
             self._store.forget(name)
             gone = list(manifest.files)
         else:
-            now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
-            gone = drop_before(self._store, manifest, before_ms, now_ms=now_ms, by=by)[1]
+            gone = drop_before(self._store, manifest, before_ms)[1]
         self.show(name)
         return gone
 

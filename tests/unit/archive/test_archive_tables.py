@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -59,7 +58,7 @@ class Lake:
         self.store.commit(manifest.with_files(files), files)
 
     def compact(self) -> None:
-        compact(self.store, self.manifest(), below=2**20, now_ms=1, by="")
+        compact(self.store, self.manifest(), below=2**20)
 
     def is_shown(self) -> bool:
         """Return whether an engine that reads the table finds the records and facts of the archive."""
@@ -106,7 +105,7 @@ def test_a_table_has_what_the_archive_has_after_every_change(lake: Lake) -> None
     lake.compact()
     assert lake.table().show() == Shown(TABLE, added=1, removed=3)
     assert lake.is_shown()
-    drop_before(lake.store, lake.manifest(), 5, now_ms=1, by="")
+    drop_before(lake.store, lake.manifest(), 5)
     assert lake.table().show() == Shown(TABLE, removed=1)
     assert lake.is_shown()
     assert lake.table().show() == Shown(TABLE)
@@ -234,6 +233,6 @@ def test_a_version_of_pyiceberg_that_lacks_what_is_needed_is_told(lake: Lake, mo
 def test_a_manifest_without_other_files_changes_the_facts_only(lake: Lake) -> None:
     lake.archive(0)
     lake.table().show()
-    lake.store.commit(replace(lake.manifest(), by="ann"))
+    lake.store.commit(lake.manifest())
     assert lake.table().show() == Shown(TABLE)
     assert lake.is_shown()

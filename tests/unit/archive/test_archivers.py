@@ -116,9 +116,9 @@ def test_every_record_is_there_once_wherever_archivers_die(
                 archive_topic(store, log, "orders", in_this_process(place, log), at_once=2)  # type: ignore[arg-type]
                 manifest = store.manifest("orders")
                 if manifest is not None:
-                    compact(store, manifest, below=2**20, now_ms=1, by="")
+                    compact(store, manifest, below=2**20)
                 if dies_at % 2 and (manifest := store.manifest("orders")):
-                    sweep(store, manifest, EVER, now_ms=1, by="")
+                    sweep(store, manifest, EVER)
             except Crash:
                 pass
     store = ArchiveStore(place)
@@ -126,7 +126,7 @@ def test_every_record_is_there_once_wherever_archivers_die(
     manifest = store.manifest("orders")
     assert manifest is not None
     assert list(verify(store, manifest)) == []
-    manifest, _ = sweep(store, manifest, EVER, now_ms=1, by="")
+    manifest, _ = sweep(store, manifest, EVER)
     known = {file.name for file in manifest.files if file.name} | {*manifest.replaced}
     assert store.data("orders").keys() == known
     assert archived(store, "orders") == log.records

@@ -145,11 +145,11 @@ def test_a_manifest_that_a_dead_archiver_has_not_completed_is_none(tmp_path: Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.link", lambda *_args: os._exit(0))
         if (child := os.fork()) == 0:
-            store.commit(replace(first, by="dead"))
+            store.commit(first)
         os.waitpid(child, 0)
     assert len(list((tmp_path / "orders/manifests").iterdir())) == 2
     assert ArchiveStore(str(tmp_path)).manifest("orders") == first
-    second = store.commit(replace(first, by="heir"))
+    second = store.commit(first)
     assert ArchiveStore(str(tmp_path)).manifest("orders") == second
     store.commit(second)
     assert all(path.suffix == ".json" for path in (tmp_path / "orders/manifests").iterdir())
@@ -163,15 +163,15 @@ def test_readers_of_an_earlier_manifest_find_its_files_until_the_next_compaction
         with FileWriter(store, "orders", 0, start) as writer:
             writer.write(records[start : start + 3])
             manifest = store.commit(manifest.with_files(writer.files(start + 3)))
-    joined = compact(store, manifest, below=2**20, now_ms=1, by="ann")
+    joined = compact(store, manifest, below=2**20)
     assert len(joined.files) == 1
     assert read(store, joined) == records == read(store, manifest)
     assert list(verify(store, joined)) == []
-    again = compact(store, joined, below=2**20, now_ms=2, by="ann")
+    again = compact(store, joined, below=2**20)
     assert read(store, again) == records
     with pytest.raises(ArchiveError, match="cannot be read"):
         read(store, manifest)
-    assert compact(store, again, below=2**20, now_ms=3, by="ann") == again
+    assert compact(store, again, below=2**20) == again
 
 
 @pytest.mark.parametrize("upkeep", ["compacted twice", "archived again"])
@@ -187,8 +187,8 @@ def test_a_process_that_lives_long_reads_on_where_files_were_replaced(tmp_path: 
     batches = log.read(tp, all_of_it)
     found = list(next(batches))
     if upkeep == "compacted twice":
-        for now_ms in (1, 2):
-            manifest = compact(store, manifest, below=2**20, now_ms=now_ms, by="ann")
+        for _ in range(2):
+            manifest = compact(store, manifest, below=2**20)
     else:
         store.forget("orders")
         store.commit(archived(store, records, 2_000))
@@ -222,30 +222,30 @@ def test_the_last_record_of_each_key_stays_where_it_was(
             everything += rows
         last = {row[0]: row for row in everything if row[0] is not None}
         kept = [row for row in everything if row[0] is None or last[row[0]] == row]
-        found = compact_by_key(files, manifest, now_ms=1, by="", most_keys=most_keys)
+        found = compact_by_key(files, manifest, most_keys=most_keys)
         assert read(files, found) == kept
         assert found.stretches(0) == [OffsetRange(0, start)]
         assert list(verify(files, found)) == []
         assert read(files, manifest) == everything  # for readers that have begun
-        again = compact_by_key(files, found, now_ms=1, by="", most_keys=most_keys)
+        again = compact_by_key(files, found, most_keys=most_keys)
         assert (again.files, again.replaced) == (found.files, ())
         assert leftovers(files, again) == []
-        assert compact_by_key(files, again, now_ms=1, by="", most_keys=most_keys) == again
+        assert compact_by_key(files, again, most_keys=most_keys) == again
 
 
 def test_only_old_files_that_no_manifest_needs_are_swept(tmp_path: Path) -> None:
-    store = ArchiveStore(str(tmp_path))
+    store = ArchiveStore(str(tmp_path), "ann")
     manifest = TopicManifest("orders", "id", 1)
     for start in (0, 3):
         with FileWriter(store, "orders", 0, start) as writer:
             writer.write([(b"k", b"v", 1, start, ())])
             manifest = store.commit(manifest.with_files(writer.files(start + 3)))
-    manifest = compact(store, manifest, below=2**20, now_ms=1, by="")
+    manifest = compact(store, manifest, below=2**20)
     archived(store, [(b"k", b"v", 1, 6, ())], 9)  # by an archiver that dies before its manifest
     (tmp_path / "orders/data/00000/notes.txt").write_text("not ours")
     (left,) = leftovers(store, manifest)
-    assert sweep(store, manifest, left.modified_ms, now_ms=1, by="") == (manifest, [])
-    swept, gone = sweep(store, manifest, left.modified_ms + 1, now_ms=1, by="ann")
+    assert sweep(store, manifest, left.modified_ms) == (manifest, [])
+    swept, gone = sweep(store, manifest, left.modified_ms + 1)
     assert (gone, swept.swept, swept.by) == ([left], manifest.number + 1, "ann")
     assert store.data("orders").keys() == {swept.files[0].name, *swept.replaced}
     assert (tmp_path / "orders/data/00000/notes.txt").exists()
@@ -308,7 +308,7 @@ def test_an_archiver_that_lists_its_first_files_meanwhile_refuses_a_sweep(place:
     written = archived(store, [(b"k", b"v", 1, 0, ())], 1).files
     store.commit(TopicManifest("orders", "id", 1).with_files(written))
     with pytest.raises(ArchiveError, match="Another archiver has written manifest 1"):
-        sweep(store, nothing_of("orders"), 2**50, now_ms=1, by="")
+        sweep(store, nothing_of("orders"), 2**50)
     latest = store.manifest("orders")
     assert latest is not None
     assert list(verify(store, latest)) == []
@@ -321,12 +321,12 @@ def test_an_archiver_at_work_refuses_a_sweep_or_is_refused(tmp_path: Path) -> No
     written = archived(store, [(b"k", b"v", 1, 0, ())], 1).files
     store.commit(manifest.with_files(written), written)
     with pytest.raises(ArchiveError, match="Another archiver has written manifest 2"):
-        sweep(store, manifest, 2**50, now_ms=1, by="")
+        sweep(store, manifest, 2**50)
     latest = store.manifest("orders")
     assert latest is not None
     assert list(verify(store, latest)) == []
     late = archived(store, [(b"k", b"v", 1, 1, ())], 2).files
-    sweep(store, latest, 2**50, now_ms=1, by="")
+    sweep(store, latest, 2**50)
     with pytest.raises(ArchiveError, match="Another archiver has written manifest 3"):
         store.commit(latest.with_files([replace(late[0], start=1)]), late)
 
@@ -338,10 +338,10 @@ def test_the_oldest_files_are_dropped_without_making_a_hole(tmp_path: Path) -> N
         with FileWriter(store, "orders", 0, start) as writer:
             writer.write([(b"k", b"v", time_ms, start + n, ()) for n in range(3)])
             manifest = store.commit(manifest.with_files(writer.files(start + 3)))
-    left, gone = drop_before(store, manifest, 25, now_ms=1, by="")
+    left, gone = drop_before(store, manifest, 25)
     assert [file.range for file in gone] == [OffsetRange(0, 3)]  # that at 6 stays behind a later one
     assert left.stretches(0) == [OffsetRange(3, 12)]
-    assert drop_before(store, left, 25, now_ms=1, by="") == (left, [])
+    assert drop_before(store, left, 25) == (left, [])
 
 
 def damaged(path: Path, how: str) -> None:
@@ -399,7 +399,7 @@ def test_a_manifest_that_someone_else_wrote_is_checked(tmp_path: Path, change: d
 def test_a_forgotten_topic_leaves_nothing(tmp_path: Path) -> None:
     store = ArchiveStore(str(tmp_path))
     manifest = store.commit(archived(store, [(b"k", b"v", 1, 0, ())], 1))
-    store.commit(replace(manifest, by="ann"))
+    store.commit(manifest)
     assert store.topics() == ["orders"]
     store.forget("orders")
     assert store.topics() == []

@@ -62,11 +62,11 @@ def log_of(store: ArchiveStore) -> list[RawFields]:
 
 
 def joined(store: ArchiveStore, manifest: TopicManifest) -> None:
-    compact(store, manifest, below=2**20, now_ms=1, by="")
+    compact(store, manifest, below=2**20)
 
 
 def last_of_keys(store: ArchiveStore, manifest: TopicManifest) -> None:
-    compact_by_key(store, manifest, now_ms=1, by="")
+    compact_by_key(store, manifest)
 
 
 def first(store: ArchiveStore, manifest: TopicManifest, read: Callable[..., Any], *arguments: Any) -> None:

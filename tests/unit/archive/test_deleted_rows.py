@@ -42,7 +42,7 @@ class Archive:
 
     def follow(self) -> None:
         """Archive what there is, as a follower does."""
-        sink = ArchiveSink(self.store, self.brokers, by="me", now_ms=lambda: 0)
+        sink = ArchiveSink(self.store, self.brokers)
         start = sink.begin([TP])[TP]
         records: list[RawFields] = [(r.key, r.value, 0, r.offset, ()) for r in self.log.read(start, self.log.end)]
         if records:
@@ -137,7 +137,7 @@ def test_an_archive_of_a_quiet_topic_may_be_as_old_as_it_likes(archive: Archive,
 
 
 def test_a_follower_of_a_quiet_topic_tells_the_manifest_that_it_was_there(archive: Archive) -> None:
-    sink = ArchiveSink(archive.store, archive.brokers, by="me", now_ms=lambda: 0)
+    sink = ArchiveSink(archive.store, archive.brokers)
     sink.begin([TP])
     sink.write(RawBatch(TP, [(b"a", b"1", 0, 0, ())]))
     sink.commit({TP: 2})
@@ -216,7 +216,7 @@ def test_a_follower_archives_every_record_also_if_brokers_are_absent_at_a_commit
         message = "brokers do not answer"
         raise BrokerError(message, retriable=True)
 
-    sink = ArchiveSink(archive.store, archive.brokers, by="me", now_ms=lambda: 0)
+    sink = ArchiveSink(archive.store, archive.brokers)
     sink.begin([TP])
     sink.write(RawBatch(TP, [(b"a", b"1", 0, 0, ())]))
     with monkeypatch.context() as away:

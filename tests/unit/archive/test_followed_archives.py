@@ -66,7 +66,7 @@ class Archive:
 
     def sink(self, *, may_skip: bool = False) -> ArchiveSink:
         store = ArchiveStore(self.store.url)
-        return ArchiveSink(store, self.admin, by="ann", now_ms=lambda: 1, may_skip=may_skip)
+        return ArchiveSink(store, self.admin, may_skip=may_skip)
 
     def manifest(self) -> TopicManifest:
         return self.store.manifest(TOPIC) or nothing_of(TOPIC)
@@ -98,12 +98,12 @@ def archive_all(archive: Archive, actions: list[tuple[str, int, int]], patch: py
     patch.setattr(archiving, "read_fields", lambda _admin, ranges: read(world.log, ranges))
     for what, number, times in actions:
         if what == "compact":
-            compact(archive.store, archive.manifest(), below=2**20, now_ms=1, by="")
+            compact(archive.store, archive.manifest(), below=2**20)
         elif what == "batch":
             archive.brokers.ends = dict(world.log.ends)
             archive_topic(archive.store, archive.admin, TOPIC, in_this_process(archive.store.url, archive.admin))
         elif what == "sweep":
-            sweep(archive.store, archive.manifest(), EVER, now_ms=1, by="")
+            sweep(archive.store, archive.manifest(), EVER)
         else:
             world.act(what, number, times)
     world.settle()
@@ -161,7 +161,7 @@ def test_a_paused_owner_whose_files_were_swept_begins_again(tmp_path: Path, mome
 
     def swept_before(store: ArchiveStore, *arguments: object) -> object:
         patch.undo()
-        assert len(sweep(archive.store, archive.manifest(), EVER, now_ms=1, by="")[1]) == 1
+        assert len(sweep(archive.store, archive.manifest(), EVER)[1]) == 1
         return asked(store, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:

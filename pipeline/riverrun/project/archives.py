@@ -94,15 +94,7 @@ class DeclaredArchive:
     ) -> FollowReport:
         """Archive what comes, exactly once, until a stop is requested. Several processes share the partitions.
 
-        Args:
-            until_caught_up: Whether to stop at the present end of the topics.
-            may_skip: Whether to skip lost records, even if that is not declared.
-            ends: Returns whether a stop is requested; asked about ten times per second.
-            on_report: Called repeatedly with the progress.
-            report_seconds: Time between two reports.
-
-        Returns:
-            The last report.
+        `may_skip` is as in `write`; other arguments and the returned report are as those of `FollowedExport.follow`.
 
         Raises:
             ArchiveError: If a topic was created again, or records are lost.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from riverrun.project.cluster import Cluster
     from riverrun.transfers.batches import Batch
     from riverrun.transfers.follower import Follower, FollowReport
-    from riverrun.transfers.import_progress import Position, TopicTarget
+    from riverrun.transfers.import_progress import Position
     from riverrun.transfers.import_rows import RowForm
 
 
@@ -79,14 +79,7 @@ class FollowedImport:
     ) -> FollowReport:
         """Keep the topic up to date with the source, exactly once, until a stop is requested.
 
-        Args:
-            until_caught_up: Whether to stop at the present end of the source: a batch, which resumes where the last stopped.
-            ends: Returns whether a stop is requested; asked about ten times per second.
-            on_report: Called repeatedly with the progress.
-            report_seconds: Time between two reports.
-
-        Returns:
-            The last report.
+        Arguments and the returned report are as those of `FollowedExport.follow`.
 
         Raises:
             ConfigError: If the source cannot be read: a table or a column is gone, has nulls, or has only lower values.
@@ -117,10 +110,27 @@ class FollowedImport:
     @contextmanager
     def _opened(self) -> Iterator[tuple[Follower, Callable[[], bool]]]:
         """Yield a follower, and the function that returns whether another version is live, or the topic has changed."""
-        live = LiveSerdes(self.cluster, self.project, self.config)
+        from riverrun.transfers.batches import Terms
+        from riverrun.transfers.follower import Follower, FollowSettings
+        from riverrun.transfers.import_progress import TopicTarget
+        from riverrun.transfers.polled_feed import PolledFeed
+        from riverrun.transfers.polled_files import PolledFiles
+        from riverrun.transfers.polled_table import PolledTable
+
+        config, live = self.config, LiveSerdes(self.cluster, self.project, self.config)
         version = live.version()
-        polling = Polling.of(self.cluster, self.config, _form(self.config, live, version))
-        yield polling.follower, lambda: live.has_left(version) or polling.topic.has_changed()
+        form = _form(config, live, version)
+        source = PolledFiles(config) if config.format else PolledTable(config, form.columns)
+        incremental = ", ".join(config.incremental) or None
+        terms = Terms(config.place, config.format or "jdbc", None, config.key, config.value or None, incremental)
+        letters = config.errors_dead_letter_queue_topic_name
+        topic = TopicTarget(self.cluster.admin, config.name, config.topic, terms, source, dead_letters=letters)
+        continues = config.deserialization_exception_handler == "continue"
+        feed = PolledFeed(config.name, source, topic, form, poll_seconds=config.poll_seconds, continues=continues)
+        settings = FollowSettings(
+            commit_records=config.commit_records, commit_bytes=config.commit_bytes, retry_seconds=config.retry_seconds
+        )
+        yield Follower(feed, settings), lambda: live.has_left(version) or topic.has_changed()
 
 
 def _form(config: ImportConfig, live: LiveSerdes, version: str) -> RowForm:
@@ -137,37 +147,3 @@ def _form(config: ImportConfig, live: LiveSerdes, version: str) -> RowForm:
         key_serde=key_serde,
         value_serde=value_serde,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Polling:
-    """The parts of a running import."""
-
-    follower: Follower
-    topic: TopicTarget
-
-    @classmethod
-    def of(cls, cluster: Cluster, config: ImportConfig, form: RowForm) -> Polling:
-        """Put the parts of an import together.
-
-        Raises:
-            ConfigError: If the URL of the source is malformed, or a package is missing that it needs.
-        """
-        from riverrun.transfers.batches import Terms
-        from riverrun.transfers.follower import Follower, FollowSettings
-        from riverrun.transfers.import_progress import TopicTarget
-        from riverrun.transfers.polled_feed import PolledFeed
-        from riverrun.transfers.polled_files import PolledFiles
-        from riverrun.transfers.polled_table import PolledTable
-
-        source = PolledFiles(config) if config.format else PolledTable(config, form.columns)
-        incremental = ", ".join(config.incremental) or None
-        terms = Terms(config.place, config.format or "jdbc", None, config.key, config.value or None, incremental)
-        letters = config.errors_dead_letter_queue_topic_name
-        topic = TopicTarget(cluster.admin, config.name, config.topic, terms, source, dead_letters=letters)
-        continues = config.deserialization_exception_handler == "continue"
-        feed = PolledFeed(config.name, source, topic, form, poll_seconds=config.poll_seconds, continues=continues)
-        settings = FollowSettings(
-            commit_records=config.commit_records, commit_bytes=config.commit_bytes, retry_seconds=config.retry_seconds
-        )
-        return cls(Follower(feed, settings), topic)

@@ -63,12 +63,7 @@ def run_export(
 ) -> ExportSummary:
     """Write new records of a topic to a target, each once (`riverrun.transfers.exports.run_export`).
 
-    Args:
-        project: Has the brokers, the Spark session and the file.
-        spec: Topic, target and form of the rows.
-        packages: Maven coordinates of libraries that the format needs.
-        on_progress: Called repeatedly with the records written and all records of the batch.
-        on_batch: Called after each finished batch with the offsets that it has exported.
+    Arguments are as those of `run_import`; `on_batch` gets the offsets that a batch has exported.
 
     Returns:
         The last batch, and the numbers of records and rows.

@@ -10,6 +10,7 @@ from riverrun.decoders import (
     Small,  # noqa: TC001 - as above
     Word,  # noqa: TC001 - msgspec reads the annotations
 )
+from riverrun.errors import RangeError
 from riverrun.spark.ranges import RunRange
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
     from riverrun.records import OffsetRange, TopicPartition
     from riverrun.transfers.specs import ImportSpec
+
+WRITTEN_BY_OTHERS = (
+    "If a newer version of Riverrun wrote it, use that version. Otherwise, check who writes to that topic."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +104,9 @@ class Batch:
     terms: Terms = Terms()
     topic_id: Word = ""
     after: str | None = None
+
+
+def unreadable(topic: str, transfer: str, error: Exception) -> RangeError:
+    """Make the error about the progress of an import or export, which a topic has, that cannot be decoded."""
+    message = f"The progress of {transfer} cannot be read from topic {topic}: {error}"
+    return RangeError(message, hint=WRITTEN_BY_OTHERS)

@@ -30,7 +30,7 @@ from riverrun.spark.formats import escaped, has_files, listing, writer_options
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import lazily
 from riverrun.spark.tasks.work import admin_here
-from riverrun.transfers.batches import ExportBatch
+from riverrun.transfers.batches import ExportBatch, unreadable
 from riverrun.transfers.jdbc import TOMBSTONE, JdbcTarget, WrittenRows
 from riverrun.transfers.specs import ExportSpec
 
@@ -243,9 +243,7 @@ def _last(topic: ControlTopic, name: str) -> ExportBatch:
         batch = _batch(found)
         batch.ranges  # noqa: B018 - raises if the text is not a range
     except (UnreadableError, RangeError) as error:
-        message = f"The progress of export {name} cannot be read from topic {EXPORTS_TOPIC}: {error}"
-        hint = "If a newer version of Riverrun wrote it, use that version. Otherwise, check who writes to that topic."
-        raise RangeError(message, hint=hint) from error
+        raise unreadable(EXPORTS_TOPIC, f"export {name}", error) from error
     return batch
 
 

@@ -17,7 +17,7 @@ from riverrun.kafka.producer import TransactionalProducer
 from riverrun.partitioning import partition_for
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE
 from riverrun.spark.ranges import RunRange
-from riverrun.transfers.batches import Batch, Terms
+from riverrun.transfers.batches import WRITTEN_BY_OTHERS, Batch, Terms, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -138,8 +138,7 @@ class ImportProgress:
                 ranges |= RunRange.parse(_part(found.get(name, b"{}")).range).ranges
             except (UnreadableError, RangeError) as error:
                 message = f"Record {name} of topic {IMPORTS_TOPIC} cannot be read: {error}"
-                hint = "If a newer version of Riverrun wrote it, use that version. Otherwise, check who writes to that topic."
-                raise RangeError(message, hint=hint) from error
+                raise RangeError(message, hint=WRITTEN_BY_OTHERS) from error
         return RunRange(ranges)
 
     def part_name(self, batch: Batch, part: int) -> str:
@@ -181,9 +180,7 @@ class ImportProgress:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: UnreadableError) -> RangeError:
-        message = f"The progress of import {self._name} cannot be read from topic {IMPORTS_TOPIC}: {error}"
-        hint = "If a newer version of Riverrun wrote it, use that version. Otherwise, check who writes to that topic."
-        return RangeError(message, hint=hint)
+        return unreadable(IMPORTS_TOPIC, f"import {self._name}", error)
 
     def _check(self, expected: Batch) -> None:
         found = self.last()

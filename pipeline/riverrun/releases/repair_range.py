@@ -37,7 +37,7 @@ def reach_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scop
         message = f"{code.id} reads {', '.join(sorted(unread))}, which {live.id} does not: up to where is unknown"
         raise ReleaseError(message, hint=f"Release {code.version} instead: riverrun release start.")
     reach |= require_repairable(live.application, replace(scope, topics=frozenset(reach.topics)))
-    if reach.from_beginning:
+    if reach.needs_all:
         message = f"{live.version} may change any row of {', '.join(reach.topics)} again, by its own code"
         raise ReleaseError(message, hint=f"Release {code.version} instead: riverrun release start.")
     return reach
@@ -78,7 +78,7 @@ def range_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scop
     whole = _processed(live, reached, tps)
     starts = {tp: each.start for tp, each in whole.items()}
     # Rows of windows may depend on records that lie before them by the retention of their stores.
-    if not reach.from_beginning:
+    if not reach.needs_all:
         starts = offsets_at_time(admin, whole, scope.start_ms - reach.kept_ms)
     # A range that begins with the first record that is left may have lost earlier ones to retention.
     lost = next((tp for tp, each in whole.items() if each.start and starts[tp] == each.start), None)

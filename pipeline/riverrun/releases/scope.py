@@ -114,14 +114,14 @@ class Reach:
         topics: The public topics.
         kept_ms: How far before a range the records of its rows may lie, ms: the longest retention of their stores.
         grace_ms: Time after its end in which a window may change, ms; None if there are no windows.
-        from_beginning: Whether its rows follow from all records of the inputs.
+        needs_all: Whether its rows follow from all records of the inputs.
         is_final: Whether some of its rows are written only when their window closes.
     """
 
     topics: tuple[str, ...]
     kept_ms: int = 0
     grace_ms: int | None = None
-    from_beginning: bool = False
+    needs_all: bool = False
     is_final: bool = False
 
     def __or__(self, other: Reach) -> Reach:
@@ -132,7 +132,7 @@ class Reach:
             tuple(topics),
             max(self.kept_ms, other.kept_ms),
             max(graces, default=None),
-            self.from_beginning or other.from_beginning,
+            self.needs_all or other.needs_all,
             self.is_final or other.is_final,
         )
 
@@ -204,12 +204,12 @@ def _reach(topology: Topology, topic: str, *, from_beginning: bool) -> Reach:
             if not from_beginning:
                 message = f"{topic} depends on {node.name}, whose choice of a record depends on all before it"
                 raise ReleaseError(message, hint=f"{_RELEASE} {_ALL_RECORDS}")
-            reach |= Reach((topic,), from_beginning=True)
+            reach |= Reach((topic,), needs_all=True)
         for store in _stores_of(topology, node):
             if store.kind in _WINDOWS:
                 reach |= Reach((topic,), kept_ms=store.retention_ms, is_final=store.emits_final)
             elif store.kind in _REBUILT and from_beginning:
-                reach |= Reach((topic,), from_beginning=True)
+                reach |= Reach((topic,), needs_all=True)
             else:
                 message = f"{topic} depends on {store.name}, a {store.kind.value} store, and so on all records before"
                 hint = f"{_RELEASE} {_ALL_RECORDS}" if store.kind in _REBUILT else _RELEASE

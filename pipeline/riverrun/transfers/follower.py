@@ -1,6 +1,7 @@
 """Follows a source into a target: drives a feed, commits what is due, and waits for a target that does not answer.
 
-`riverrun.transfers.topic_feed` feeds a target with records of topics, and `riverrun.transfers.polled_feed` a topic with rows.
+The feed of exports and archives reads topics (`riverrun.transfers.topic_feed`). That of imports polls a source
+(`riverrun.transfers.polled_feed`).
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ def test_a_choice_of_first_records_follows_from_all_records() -> None:
     reach = require_repairable(
         application(deduplicated, out=OutputKind.TABLE), replace(MINUTES_2_TO_4, from_beginning=True)
     )
-    assert reach.from_beginning
+    assert reach.needs_all
 
 
 def test_logs_are_refused() -> None:

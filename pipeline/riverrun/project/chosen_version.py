@@ -39,11 +39,7 @@ class ChosenVersion:
 
     @property
     def version(self) -> str:
-        """The chosen version, or the live one.
-
-        Raises:
-            ReleaseError: If the control topic has lost the application.
-        """
+        """The chosen version, or the live one."""
         if self.named is not None:
             return self.named
         from riverrun.hosting.control_topic import release_of
@@ -57,11 +53,7 @@ class ChosenVersion:
 
     @property
     def token(self) -> str:
-        """The token that callers of its instances show; empty for none.
-
-        Raises:
-            ConfigError: If a header cannot hold it.
-        """
+        """The token that callers of its instances show; empty for none."""
         return self.config.streams.server_token or checked_token(TOKEN, self.cluster.environ.get(TOKEN, ""))
 
     def loaded(self) -> Application:
@@ -89,9 +81,6 @@ class ChosenVersion:
         Args:
             application: The loaded version.
             may_be_held: Whether it may process although outputs of a run are held back; otherwise the live version may not.
-
-        Raises:
-            UnderWayError: If a switch is under way or has happened, or outputs are held back.
         """
         from riverrun.hosting.control_topic import release_of
 
@@ -101,11 +90,7 @@ class ChosenVersion:
             self.require_nothing_held(application.version)
 
     def require_nothing_held(self, version: str) -> None:
-        """Check that no outputs of a run of a version are held back.
-
-        Raises:
-            UnderWayError: If there are.
-        """
+        """Check that no outputs of a run of a version are held back."""
         from riverrun.hosting.control_topic import release_of
 
         release = release_of(self.cluster.admin, self.config)

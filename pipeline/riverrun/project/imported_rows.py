@@ -41,11 +41,7 @@ _HINT = "riverrun state export writes files of this form; docs/how-to/state.md l
 
 
 def parquet_files(source: Path) -> list[Path]:
-    """Return a file, or those of a directory whose names end with `.parquet`.
-
-    Raises:
-        ConfigError: If a directory has none, or files are not as they were exported.
-    """
+    """Return a file, or those of a directory whose names end with `.parquet`."""
     found = sorted(source.glob(f"*{PARQUET}")) if source.is_dir() else [source]
     if not found:
         message = f"{source} has no files that end with {PARQUET}"
@@ -69,11 +65,7 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 def check_columns(builder: StoreBuilder, path: Path) -> None:
-    """Make sure that a file has the columns of a store.
-
-    Raises:
-        ConfigError: If columns are missing, unknown, or of a type that cannot be converted.
-    """
+    """Make sure that a file has the columns of a store."""
     with _opened(path) as file:
         names, kinds = file.schema_arrow.names, file.schema_arrow
     known = {column.name: column.kind for column in store_columns(builder).all}
@@ -92,11 +84,7 @@ def check_columns(builder: StoreBuilder, path: Path) -> None:
 
 
 def batches_of_file(builder: StoreBuilder, path: Path) -> Iterator[RowsOfFile]:
-    """Yield the rows of a file for a store.
-
-    Raises:
-        ConfigError: If it cannot be read, or has values that the store's serdes cannot write.
-    """
+    """Yield the rows of a file for a store."""
     columns, done = store_columns(builder), 0
     with _opened(path) as file:
         readers = [
@@ -259,11 +247,7 @@ class RowsOfFile:
         return found
 
     def bytes_at(self, number: int) -> tuple[bytes, bytes]:
-        """Return key and value of a row.
-
-        Raises:
-            StateError: If they do not fit the store.
-        """
+        """Return key and value of a row."""
         found = []
         for reader in self.readers:
             parts = [self._columns[name][number] for name in reader.names]

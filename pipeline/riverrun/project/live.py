@@ -53,21 +53,7 @@ def asked(
     params: Mapping[str, Any] | None = None,
     body: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Return an instance's answer as parsed JSON.
-
-    Args:
-        chosen: The application.
-        method: `GET` or `POST`.
-        path: Path of the request.
-        server: `host:port`. Default: `application.server`.
-        params: Parameters of the query string.
-        body: Body of the request, as JSON; None for none. With a body, decimal numbers of the answer are exact.
-
-    Raises:
-        ConfigError: If no address of an instance is known.
-        MissingExtraError: If the packages for HTTP are not installed.
-        StreamsError: If the instance does not answer, or refuses.
-    """
+    """Return an instance's answer as parsed JSON; with a body, its decimal numbers are exact."""
     streams = chosen.config.streams
     address = server or streams.application_server
     if not address or checked_address("--server", address).port == 0:
@@ -121,12 +107,7 @@ class AppStatus:
 
 
 def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
-    """Return the places where an application runs.
-
-    Args:
-        chosen: The application.
-        server: `host:port` of an instance with details; None for `application.server`, if an instance runs.
-    """
+    """Return the places where an application runs."""
     from riverrun.hosting.continuing import expiry_warning
 
     application_id = chosen.application_id
@@ -153,15 +134,7 @@ def _lost_deletions(chosen: ChosenVersion) -> tuple[str, ...]:
 
 
 def work_of(chosen: ChosenVersion, application_id: str) -> Answers:
-    """Ask all instances of a version for the work of their tasks.
-
-    Args:
-        chosen: The application.
-        application_id: The version.
-
-    Raises:
-        MissingExtraError: If the packages for HTTP are not installed.
-    """
+    """Ask all instances of a version for the work of their tasks."""
     require_extra("http")
     from riverrun.releases.worker_quality import Answers, InstanceWork
     from riverrun.service.peers import Members, NoAnswerError
@@ -186,24 +159,14 @@ def work_of(chosen: ChosenVersion, application_id: str) -> Answers:
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """Settings that a call replaces in an application; None keeps a setting.
-
-    Args:
-        state_dir: Directory of local state.
-        threads: `num.stream.threads`.
-        server: `application.server`.
-    """
+    """Settings that a call replaces in an application; None keeps a setting."""
 
     state_dir: str | Path | None = None
     threads: int | None = None
     server: str | None = None
 
     def applied_to(self, application: Application) -> Application:
-        """Return an application with these settings.
-
-        Raises:
-            ConfigError: If a value is impossible.
-        """
+        """Return an application with these settings."""
         if self.threads is not None:
             check_number("threads", self.threads, 1, MOST_THREADS)
         if self.state_dir is not None:
@@ -216,13 +179,7 @@ class LiveOptions:
 
 
 def new_worker(chosen: ChosenVersion, options: LiveOptions, token: str | None) -> AppWorker:
-    """Return an instance for this process. In the middle of a switch of versions, it waits for its end.
-
-    Args:
-        chosen: The application.
-        options: Settings to replace.
-        token: Token that callers must show; None for the configured one.
-    """
+    """Return an instance for this process. In the middle of a switch of versions, it waits for its end."""
     from riverrun.project.worker import AppWorker
 
     application = _to_run(chosen, options)
@@ -235,14 +192,7 @@ def new_sole_worker(
     on_state: Callable[[WorkerState], None] = lambda _state: None,
     on_restore: Callable[[TopicPartition, int, int], None] | None = None,
 ) -> Worker:
-    """Return a worker that runs all tasks in this process and thread. In the middle of a switch, it waits for its end.
-
-    Args:
-        chosen: The application.
-        options: Settings to replace.
-        on_state: Called with every change of state.
-        on_restore: Called with the changelog, the records restored and the records expected.
-    """
+    """Return a worker that runs all tasks in this process and thread. In the middle of a switch, it waits for its end."""
     from riverrun.worker.worker import Worker
 
     application = _to_run(chosen, options)
@@ -252,14 +202,7 @@ def new_sole_worker(
 def new_deployment(
     chosen: ChosenVersion, options: LiveOptions, instances: int, on_report: Callable[[InstanceReport], None]
 ) -> Deployment:
-    """Return instances on the Spark cluster. In the middle of a switch of versions, it waits for its end.
-
-    Args:
-        chosen: The application.
-        options: Settings to replace.
-        instances: Their number.
-        on_report: Called with their reports.
-    """
+    """Return instances on the Spark cluster. In the middle of a switch of versions, it waits for its end."""
     from riverrun.cluster.deployment import DEPLOYMENT_SETTINGS, Deployment
 
     application = _to_run(chosen, options)

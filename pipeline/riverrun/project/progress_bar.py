@@ -65,9 +65,6 @@ def progress_bar(console: Console | None = None) -> Iterator[Console]:
 
     Outside of a terminal and a notebook, it shows nothing.
 
-    Args:
-        console: Where to show it; defaults to the standard error output.
-
     Yields:
         A console that prints above the bar.
     """

@@ -19,18 +19,7 @@ _REBALANCE_SECONDS = 60.0
 def pulled(
     app: App, statement: str, *, server: str | None = None, stale: bool = False
 ) -> tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]:
-    """Return the columns and the current rows of a SELECT over a stored table.
-
-    Args:
-        app: The application.
-        statement: The SELECT.
-        server: `host:port` of an instance; by default a member of the group.
-        stale: Whether standbys may answer, whose rows may be older.
-
-    Raises:
-        StreamsError: If no instance answers, or it refuses.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the columns and the current rows of a SELECT over a stored table."""
     params = {"stale": str(stale).lower(), "version": app.version}
     ask, page = _first_answer(app, server, params, {"sql": statement})
 

@@ -170,11 +170,7 @@ class BoundedRun:
 
 
 class AppRuns:
-    """Bounded runs of an application.
-
-    Args:
-        chosen: The application and its version.
-    """
+    """Bounded runs of an application."""
 
     def __init__(self, chosen: ChosenVersion) -> None:
         self.chosen = chosen

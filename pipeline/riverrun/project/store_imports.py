@@ -67,27 +67,7 @@ def import_rows(
     replaces: bool = False,
     keeps_partitions: bool = False,
 ) -> Imported:
-    """Write the rows of Parquet files to a store's changelog, all or none, from which workers and runs restore it.
-
-    Args:
-        connected: The application. Nothing may process it.
-        store: Name of the store, as in the topology.
-        source: A file, or a directory with files that end with `.parquet`.
-        build: Builds the topology.
-        replaces: Whether rows that the store has are deleted; without it the store must be empty.
-        keeps_partitions: Whether the column `partition` says where rows go, for keys that a custom partitioner has placed.
-
-    Returns:
-        The numbers of rows.
-
-    Raises:
-        InvalidStateStoreError: If there is no such store, it is no table, or has no changelog of its own.
-        ConfigError: If files cannot be read, or do not have the columns of the store.
-        StateError: If the store has rows, a row does not fit, or has expired. Nothing was written.
-        StateSchemaError: If the store has rows of another class.
-        UnderWayError: If a worker or a run processes the application.
-        BrokerError: If brokers do not answer.
-    """
+    """Write the rows of Parquet files to a store's changelog, all or none, from which workers and runs restore it."""
     connected = connected.resolved()
     files = parquet_files(source)
     builder = _importable(connected, store)
@@ -183,11 +163,7 @@ class _Stores:
     _open: dict[TaskId, tuple[Any, StateBackend, TaskContext]] = field(default_factory=dict)
 
     def put(self, key: bytes, value: bytes, rows: RowsOfFile, number: int, *, keeps_partitions: bool) -> None:
-        """Put a row.
-
-        Raises:
-            StateError: If it has expired, or is in another partition than the file says.
-        """
+        """Put a row."""
         store, _, context = self._of(self._task(key, rows, number, keeps_partitions=keeps_partitions))
         time_ms = rows.time("timestamp", number)
         context.timestamp = SystemClock().now_ms() if time_ms is None else time_ms

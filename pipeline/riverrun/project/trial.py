@@ -62,12 +62,7 @@ class Trial:
         answers: Answers | None = None,
         record_answers: Path | None = None,
     ) -> None:
-        """Look for the topics in the archive.
-
-        Raises:
-            ArchiveError: If the archive cannot be read, or has none of the topics.
-            RangeError: If the stretch is empty, or a topic to be read from its beginning is not an input.
-        """
+        """Look for the topics in the archive."""
         if since_ms >= until_ms:
             message = "The time at which the trial ends does not lie after the one at which it begins"
             raise RangeError(message)
@@ -97,10 +92,6 @@ class Trial:
 
         Args:
             topics: Topics to yield. Default: all that the topology names.
-
-        Raises:
-            RangeError: If the topology does not write a topic.
-            StreamsError: If a record cannot be processed, and the application's handlers do not let it go on.
         """
         wanted = list(topics) or list(self._topology.sink_topics)
         readers = {topic: self._readers_of(topic) for topic in wanted}

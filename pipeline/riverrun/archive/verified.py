@@ -90,12 +90,7 @@ def opened(store: ArchiveStore, topic: str, file: ArchivedFile, *, again: bool =
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFile:
-    """An open file with the content that its manifest lists.
-
-    Args:
-        parquet: A `pyarrow.parquet.ParquetFile`.
-        ranges: Offsets of each row group.
-    """
+    """An open file with the content that its manifest lists."""
 
     parquet: Any
     ranges: tuple[OffsetRange, ...]

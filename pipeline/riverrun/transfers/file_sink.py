@@ -52,12 +52,7 @@ _BATCH_OF_SPARK = re.compile(r"batch=\d+")
 
 
 class FileSink:
-    """A directory of files.
-
-    Args:
-        target: The directory, or its URL.
-        form: `parquet` or `json`.
-    """
+    """A directory, or its URL, of files in the form `parquet` or `json`."""
 
     def __init__(self, table: SinkTable, target: str, form: str) -> None:
         self._table = table

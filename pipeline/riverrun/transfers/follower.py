@@ -163,11 +163,7 @@ class Feed(Protocol):
 
 
 class Follower:
-    """Keeps a target up to date.
-
-    Args:
-        clock: Returns seconds that only rise.
-    """
+    """Keeps a target up to date."""
 
     def __init__(
         self,

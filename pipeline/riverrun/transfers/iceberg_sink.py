@@ -50,12 +50,7 @@ _decode = foreign_decoder(ExportedOffsets, _LONGEST)
 
 
 class IcebergSink:
-    """An Iceberg table that only grows.
-
-    Args:
-        catalog: Properties of the catalogue, as pyiceberg's `load_catalog` takes them. `name` is the catalogue's.
-        name: The table's name, with its namespace.
-    """
+    """An Iceberg table that only grows."""
 
     def __init__(self, table: SinkTable, catalog: Mapping[str, str], name: str) -> None:
         if table.is_upsert:

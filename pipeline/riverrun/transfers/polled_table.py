@@ -68,13 +68,7 @@ _BACKWARDS_HINT = (
 
 
 class PolledTable:
-    """A table, or a query, as a source that is polled.
-
-    Args:
-        config: The import in `streams.toml`.
-        needed: Columns that records are made of.
-        clock: Returns seconds that only rise.
-    """
+    """A table, or a query, as a source that is polled."""
 
     def __init__(
         self, config: ImportConfig, needed: Sequence[str] = (), *, clock: Callable[[], float] = time.monotonic

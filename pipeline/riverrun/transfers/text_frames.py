@@ -304,9 +304,6 @@ def unique_names(cells: Cells, *, has_case: bool = False) -> list[str]:
 
     >>> unique_names(["v", "V", None]), unique_names(["v", "V", "a", "a"], has_case=True)
     (['v0', 'V1', '_c2'], ['v', 'V', 'a2', 'a3'])
-
-    Raises:
-        ConfigError: If two columns still have one name.
     """
     names = [cell or f"_c{number}" for number, cell in enumerate(cells)]
     known = names if has_case else [name.lower() for name in names]

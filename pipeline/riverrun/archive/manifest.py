@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC
 from itertools import pairwise
@@ -287,7 +288,7 @@ class ArchiveStore:
         if not numbers:
             return None
         place = self._place(topic, _MANIFESTS, _manifest_name(numbers[-1]))
-        with _Answering(f"Manifest {place} cannot be read", hint=_DAMAGED):
+        with _answering(f"Manifest {place} cannot be read", hint=_DAMAGED):
             data = read_document(self.files, self._root, place, _LONGEST)
         return _decoded(data, place, topic, numbers[-1])
 
@@ -306,7 +307,7 @@ class ArchiveStore:
         now_ms = SystemClock().now_ms()
         written = replace(manifest, number=manifest.number + 1, written_ms=now_ms, by=self._by)
         place = self._place(manifest.topic, _MANIFESTS, _manifest_name(written.number))
-        with _Answering(f"{place} cannot be written"):
+        with _answering(f"{place} cannot be written"):
             require_no_links(self.files, self._root, place)
             self.files.makedirs(self._place(manifest.topic, _MANIFESTS), exist_ok=True)
             try:
@@ -333,7 +334,7 @@ class ArchiveStore:
     def upload(self, local: str, topic: str, name: str) -> None:
         """Upload a finished file to its place below a topic's data."""
         place = self.path(topic, name)
-        with _Answering(f"{place} cannot be written"):
+        with _answering(f"{place} cannot be written"):
             require_no_links(self.files, self._root, place)
             self.files.makedirs(place.rsplit("/", 1)[0], exist_ok=True)
             self.files.put_file(local, place)
@@ -363,7 +364,7 @@ class ArchiveStore:
 
     def reading(self, topic: str, file: ArchivedFile) -> AbstractContextManager[None]:
         """Return the context manager that turns errors of the file store into `ArchiveError`s while a file is read."""
-        return _Answering(f"File {self.path(topic, file.name)} of the archive cannot be read", hint=BRING_BACK)
+        return _answering(f"File {self.path(topic, file.name)} of the archive cannot be read", hint=BRING_BACK)
 
     @property
     def is_local(self) -> bool:
@@ -373,14 +374,14 @@ class ArchiveStore:
     def remove(self, topic: str, files: Iterable[str]) -> None:
         """Remove files below a topic's data; those that are gone already are fine."""
         for name in files:
-            with _Answering(f"{self.path(topic, name)} cannot be removed"):
+            with _answering(f"{self.path(topic, name)} cannot be removed"):
                 require_no_links(self.files, self._root, self.path(topic, name))
                 if self.files.exists(self.path(topic, name)):
                     self.files.rm_file(self.path(topic, name))
 
     def forget(self, topic: str) -> None:
         """Remove everything of a topic."""
-        with _Answering(f"{self._place(topic)} cannot be removed"):
+        with _answering(f"{self._place(topic)} cannot be removed"):
             require_no_links(self.files, self._root, self._place(topic, _MANIFESTS))
             # The manifests first, so that nobody begins to read files that are about to vanish.
             for number in self._manifests(topic):
@@ -390,7 +391,7 @@ class ArchiveStore:
     def data(self, topic: str) -> dict[str, int]:
         """Return the sizes (bytes) of a topic's data files by name, listed in a manifest or not."""
         place = self._place(topic, _DATA)
-        with _Answering(f"{place} cannot be listed"):
+        with _answering(f"{place} cannot be listed"):
             self.files.invalidate_cache()
             require_no_links(self.files, self._root, place)
             # Limited, as symbolic links may lead to directories without end.
@@ -401,7 +402,7 @@ class ArchiveStore:
     def modified_ms(self, topic: str, name: str) -> int | None:
         """Return when a data file was written, ms since the epoch; None if it is gone."""
         place = self.path(topic, name)
-        with _Answering(f"The time of {place} cannot be read"):
+        with _answering(f"The time of {place} cannot be read"):
             try:
                 found: datetime = self.files.modified(place)
             except FileNotFoundError:
@@ -419,7 +420,7 @@ class ArchiveStore:
 
     def _names(self, *parts: str) -> Iterator[str]:
         place = self._place(*parts)
-        with _Answering(f"{place} cannot be listed"):
+        with _answering(f"{place} cannot be listed"):
             # fsspec caches listings, and other processes write here.
             self.files.invalidate_cache()
             try:
@@ -432,21 +433,16 @@ class ArchiveStore:
         return "/".join((self._root.rstrip("/"), *parts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Answering:
-    """Turns errors of a file store into `ArchiveError`s; every kind of store has its own errors."""
-
-    what: str
-    hint: str | None = None
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        """Translate the error."""
-        if isinstance(error, Exception) and not isinstance(error, ArchiveError | ConfigError):
-            message = f"{self.what}: {str(error) or type(error).__name__}"
-            raise ArchiveError(message, hint=self.hint) from error
+@contextmanager
+def _answering(what: str, hint: str | None = None) -> Iterator[None]:
+    """Turn errors of a file store into `ArchiveError`s; every kind of store has its own errors."""
+    try:
+        yield
+    except (ArchiveError, ConfigError):
+        raise
+    except Exception as error:
+        message = f"{what}: {str(error) or type(error).__name__}"
+        raise ArchiveError(message, hint=hint) from error
 
 
 def _manifest_name(number: int) -> str:

@@ -68,7 +68,7 @@ def opened(store: ArchiveStore, topic: str, file: ArchivedFile, *, again: bool =
     ranges = None if again else _known.get(key)
     with ExitStack() as stack:
         content = stack.enter_context(store.open(topic, file))
-        stack.enter_context(_Told(store.path(topic, file.name)))
+        stack.enter_context(_placed(store.path(topic, file.name)))
         if ranges is None:
             # An open file on a disk keeps its bytes. A file of another store is copied: a second read could get other bytes.
             copy = None if store.is_local else stack.enter_context(tempfile.TemporaryFile(prefix="riverrun-archive-"))
@@ -117,23 +117,17 @@ def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - private
         raise _Unlike(otherwise)
 
 
-class _Told:
-    """Adds the place of the file to errors."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        """Translate errors of the file."""
-        if isinstance(error, _Unlike):
-            message = f"File {self._place} of the archive is not what its manifest says: {error}"
-            raise ArchiveError(message, hint=BRING_BACK) from error
-        if isinstance(error, pa.ArrowException | OSError | ValueError):
-            message = f"File {self._place} of the archive is damaged: {error}"
-            raise ArchiveError(message, hint=BRING_BACK) from error
+@contextmanager
+def _placed(place: str) -> Iterator[None]:
+    """Add the place of the file to its errors."""
+    try:
+        yield
+    except _Unlike as error:
+        message = f"File {place} of the archive is not what its manifest says: {error}"
+        raise ArchiveError(message, hint=BRING_BACK) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        message = f"File {place} of the archive is damaged: {error}"
+        raise ArchiveError(message, hint=BRING_BACK) from error
 
 
 def _digest(content: Any, longest: int, copy: Any) -> str:

@@ -45,11 +45,7 @@ class Cluster:
 
     @cached_property
     def admin(self) -> Admin:
-        """The client that asks the brokers, once they have answered. All threads share it.
-
-        Raises:
-            BrokerError: If they do not answer, with the cause.
-        """
+        """The client that asks the brokers, once they have answered. All threads share it."""
         admin = Admin(self.kafka)
         admin.require_answer(self._on_wait)
         return admin
@@ -120,11 +116,6 @@ class SparkSessions:
         Args:
             packages: Maven coordinates of further Java libraries; an existing session does not load them.
             defaults: Settings that all others override.
-
-        Raises:
-            ConfigError: If the master is invalid.
-            MissingExtraError: If Spark is not installed.
-            EngineError: If it does not start.
         """
         if self._session is not None:
             return self._session

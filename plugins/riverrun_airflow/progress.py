@@ -30,9 +30,7 @@ class _Work:
     """A piece of work, as reported so far.
 
     Args:
-        doing: Describes the work.
         began_s: When it was first seen, s.
-        first: Records done at that time.
         done: Records done. It only rises: tasks that are tried again count from 0.
         everything: Records in all; None if unknown. It only rises: a run's last report leaves repartition topics out.
         percent: Percentage done, which only rises as well.
@@ -75,9 +73,7 @@ class LoggedProgress:
     """Logs the progress of work, every ten seconds and when it ends. Threads may call it. It never fails the work.
 
     Args:
-        log: Logger of the task or the driver.
         on_spark: Called once with the web address of Spark's page, when there is one.
-        clock: Returns a time, s.
     """
 
     def __init__(

@@ -54,10 +54,7 @@ class Check:
     """A check of a live version's public topics.
 
     Args:
-        id: Identifies it in the history of checks.
         at: The end offsets (exclusive) up to which the topics were judged, as text.
-        topics: The topics, sorted.
-        verdict: The findings.
     """
 
     id: str
@@ -305,10 +302,7 @@ class WrittenRecords:
     """The records that one run wrote to a topic.
 
     Args:
-        topic: The topic; a staging topic if the version is not live.
-        offsets: The range, as text.
         processed: The range that was read, as text.
-        run: The id of the run.
         records: Number of the records; None if the run failed, as it has no counts.
     """
 

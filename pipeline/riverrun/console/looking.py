@@ -47,11 +47,7 @@ _MOST_ASKED = 64
 
 
 class Instances:
-    """The workers of one application, in all its versions.
-
-    Args:
-        threads: Threads in which questions wait for answers.
-    """
+    """The workers of one application, in all its versions."""
 
     def __init__(self, app: App, threads: Executor) -> None:
         self._streams = app.config.streams

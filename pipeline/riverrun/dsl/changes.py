@@ -30,9 +30,7 @@ class _Rows(Processor[Any, Any, Any, Any]):
     """Forwards the row after each change; for a truncation, a deletion of every row that the table has.
 
     Args:
-        store: The table's.
         filled: Makes a row of a change without all columns, and the row that the table has; None to refuse such changes.
-        truncates: Whether a truncation is not refused.
     """
 
     def __init__(self, store: str, filled: Callable[[RowChange[Any], Any], Any] | None, *, truncates: bool) -> None:

@@ -58,7 +58,6 @@ class SessionAggregator:
     """The user's functions of a session aggregation: for values, and for merging sessions.
 
     Args:
-        aggregator: Adds a value; has an initializer.
         merger: `(key, aggregate, other_aggregate) -> aggregate`.
     """
 
@@ -241,7 +240,6 @@ class Late:
 
     Args:
         consumer: Called with the stream of late records, once for each aggregation.
-        name: The user's name of its node.
     """
 
     consumer: Callable[[KStream[Any, Any]], object]
@@ -253,14 +251,9 @@ class Grouping(Generic[K, V]):
     """A stream grouped by key, with everything that its aggregations need (`GroupedStreamAggregateBuilder`).
 
     Args:
-        table: Class of the tables to create.
         stream: Class of the streams to create.
-        plan: Receives the steps.
-        node: Name of the stream's node.
-        sources: The sources above it.
         key_serde: Serde of keys; None if unknown.
         value_serde: Serde of values; None if unknown.
-        name: The user's name of the grouping.
         repartition_required: Whether keys may have changed since the records were read.
         repartitions: Sources that read it back, by the grouping's name: its aggregations share the topic.
     """

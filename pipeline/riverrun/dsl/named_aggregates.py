@@ -37,7 +37,6 @@ class NamedAggregates:
     """The aggregates of one call.
 
     Args:
-        functions: The aggregates.
         rows: The class of rows of results; None for dicts.
     """
 

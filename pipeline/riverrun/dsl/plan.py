@@ -37,9 +37,7 @@ class Unnamed:
     Generated names contain a number that changes when operators are added upstream: the application then loses its state.
 
     Args:
-        changelogs: Changelog topics, without the application's prefix.
         stores: State stores. A table counts even if no store is needed.
-        repartitions: Repartition topics, without the application's prefix.
     """
 
     changelogs: list[str] = field(default_factory=list)
@@ -75,14 +73,12 @@ class Plan:
 
     Args:
         steps: The steps of `build`, in order, each with the line of the user's code that caused it.
-        counter: The next number.
         closing_ms: How long after its end a window may still change, by the node that aggregates it (`GracePeriodGraphNode`).
         is_persistent: Whether stores are in RocksDB unless their options say otherwise (`default.dsl.store`).
         null_key_joins: Nodes of left and outer joins, which use records without a key.
         join_repartitions: Source that reads a stream back for joins, by stream node; the latest one if there are several.
         keeps_null_keys: Nodes upstream of those joins; known during a build.
         optimization: The active rules; known during a build.
-        topics: Topics by source name, for messages.
     """
 
     steps: list[tuple[Callable[[Topology], object], str | None]] = field(default_factory=list)
@@ -197,9 +193,7 @@ class TableNode:
     """A table while the topology is being built.
 
     Args:
-        name: Name of the node that forwards its updates.
         store: Name of its store, if it has or gets one.
-        open_getter: Opens the lookup of its values in a task.
         is_materialized: Whether the store must exist.
         sends_old_values: Whether a downstream node needs the value that an update replaced.
         parents: The tables from which its values are computed while it has no store. Empty for sources and

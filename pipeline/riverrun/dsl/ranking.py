@@ -23,11 +23,6 @@ class Ranking:
     """Lists of values in order. Values without a rank are left out.
 
     Of values with equal ranks, the one that arrived first is ahead; of merged sessions those of the first session.
-
-    Args:
-        count: How many values are in the results.
-        by: Reads the rank of a value.
-        largest: Whether values with larger ranks come first.
     """
 
     count: int

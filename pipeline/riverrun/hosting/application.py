@@ -28,7 +28,6 @@ class Application:
     """One version of one application.
 
     Args:
-        state_directory: Where local state of all applications is kept.
         published: Staging topics by the name that the topology uses; None if the version publishes.
         dead_letters: Topic of all dead letters for now (staging); None if the handlers decide.
         may_be_discarded: Whether the work may be taken back: then nothing that its state came from may be deleted.

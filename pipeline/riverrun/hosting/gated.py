@@ -20,12 +20,8 @@ class GateVerdict:
 
     Args:
         at: The offset vector, as text, that both versions had processed.
-        suite: Digest of the expectations' configuration.
-        digests: Digests of the code of both versions, by version.
-        outcomes: Outcomes by expectation, as text.
         critical: Expectations that failed and block the release.
         warnings: Expectations that failed and need a person's approval.
-        approved_by: Empty without an approval.
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
         docs: That directory, on the machine that judged; empty if there are no pages.
     """
@@ -100,7 +96,6 @@ class HeldRun:
         committed: Offset and metadata committed by the version before the run, by input. The offset at which the run begins,
             with empty metadata, if there was none.
         ends: End of each partition of its internal topics before the run.
-        topics: Ids of these topics, by name.
         settings: Settings of its changelogs that the run has changed, and what they were, by topic.
         outputs: End of each partition of its public topics before they are published.
         verdict: Findings of the gate; None if it has not judged yet.

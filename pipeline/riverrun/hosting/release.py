@@ -166,7 +166,6 @@ class Release:
         repaired: The last repair of the public tables: which rows, and by which verdict; empty if there was none.
         computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
         failed_pause_ms: How long versions paused in attempts to switch that came to nothing, since the last gate, ms.
-        epoch: Counts the switches.
         held: The bounded run of the live version whose outputs a gate holds back.
         carry: State that the candidate takes over from the live version; None if it computes everything.
         revision: Counts the writes; compare-and-set compares it.
@@ -310,11 +309,8 @@ class ReleaseChange:
         revision: Orders the changes. Times cannot, since machines' clocks differ.
         by: The author: `user@host`, or a run of a DAG.
         at_ms: Time by the clock of the author's machine, ms since the epoch.
-        riverrun: The version of Riverrun that made the change.
-        before: The step of the release before the change.
         verdict: The id of the gate's verdict; empty if there is none.
         held: The bounded run that a gate held back before or after the change, and what became of it; empty if there is none.
-        changed: Fields of the release that the change modified.
     """
 
     app: Name

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LookupOrder:
-    """The order of the records of a task that wait for look-ups: without look-ups, they would be processed in this order.
-
-    Args:
-        record: Number of the input record that is being processed.
-        made: Number of look-ups so far.
-    """
+    """The order of the records of a task that wait for look-ups: without look-ups, they would be processed in this order."""
 
     record: int = 0
     made: int = 0
@@ -94,7 +89,6 @@ class StreamLookup:
 
     Args:
         is_ordered: Whether records are forwarded in the order in which they came; otherwise only those of one key are.
-        is_flat: Whether a look-up returns several values.
     """
 
     def __init__(self, lookup: Lookup, *, is_ordered: bool, is_flat: bool) -> None:

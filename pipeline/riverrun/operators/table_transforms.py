@@ -161,7 +161,6 @@ class TableTransformValues:
     """Transforms each value of a table, deletions included (`KTableTransformValues`).
 
     Args:
-        transformer: The transformer, which belongs to this task alone.
         store: Name of the store, or None if values are computed from the parent's.
         send_old_values: Whether updates carry the values they replaced; without a store the old value is transformed as well.
     """

@@ -234,7 +234,6 @@ class SuppressRules:
             end of its window.
         waits_for_close: Whether an update's time is the end of its window, and deletions are dropped. Otherwise the time is the
             record's, and deletions are forwarded.
-        max_records: Highest number of keys.
         emits_early: Whether the oldest updates are forwarded if the buffer is full; otherwise the task fails.
     """
 

@@ -78,8 +78,6 @@ class Race:
     """A partition whose records may be deleted before a reprocessing has read them.
 
     Args:
-        tp: The partition.
-        within_s: Seconds from the start of the reprocessing.
         deleted_below: The offset below which records are older than `retention.ms` by then.
         read_below: The end offset (exclusive) of what is read by then.
     """
@@ -236,7 +234,6 @@ class ReleasePlan:
 
     Args:
         changed: Nodes and stores whose digest differs, with `added`, `removed` or `changed`.
-        range: Input that the candidate has to process.
         lost: Partitions whose first records have been deleted, with the first offset that is left.
         archived: What the archive has of partitions, with the first offset that brokers have.
         outputs: Outputs of the candidate: tables, which are corrected, and logs, of which no record is sent again.

@@ -126,9 +126,7 @@ class KeyColumns:
     """Makes the columns of keys: the whole key, its window, and one for each of its named fields.
 
     Args:
-        reader: Reads a key, as it is shown.
         prefix: Prefix of the names of Riverrun's own columns.
-        names: Columns of the key's fields, by field.
     """
 
     reader: Callable[[bytes], Any]
@@ -251,9 +249,7 @@ class DifferentRow:
     """A row of a table that differs between the two versions.
 
     Args:
-        topic: The public topic.
         change: `changed`, `new` or `gone`.
-        key: The columns that identify the row.
         old: The live version's value, by field; the field is `""` if the value has none; empty if there is no such row.
         new: The candidate's value, in the same form.
     """

@@ -111,10 +111,8 @@ class Reach:
     """Distance in time between rows of a table and the records that they are computed from.
 
     Args:
-        topics: The public topics.
         kept_ms: How far before a range the records of its rows may lie, ms: the longest retention of their stores.
         grace_ms: Time after its end in which a window may change, ms; None if there are no windows.
-        from_beginning: Whether its rows follow from all records of the inputs.
         is_final: Whether some of its rows are written only when their window closes.
     """
 

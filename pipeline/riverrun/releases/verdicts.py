@@ -37,8 +37,6 @@ class Now:
     """The present facts that a verdict is compared with before a cut.
 
     Args:
-        suite: Digest of the expectations' configuration.
-        digests: Digests of the code of both versions, by version.
         inputs: Number of offsets since the vector that the gate judged at.
         bound: The highest number that the application allows; None if there is no bound.
     """

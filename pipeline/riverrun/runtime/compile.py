@@ -361,7 +361,6 @@ class FusedCode:
     """Functions that the tasks of a sub-topology generate.
 
     Args:
-        sub_topology: Its id.
         functions: By node name, the text of each function that a node calls, or that processes many records.
         unfused: By node name, the reasons why nodes are called rather than written out.
     """

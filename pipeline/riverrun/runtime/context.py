@@ -46,8 +46,6 @@ class FailedRecord:
         partition: Its partition; -1 within a punctuation.
         offset: Its offset; -1 within a punctuation.
         key: Beginning of its key as it was read, in readable form; empty if it is not known.
-        error: Class of the exception.
-        message: Beginning of the exception's message.
         outcome: Consequence: `skipped`, or the end of a stream thread.
     """
 

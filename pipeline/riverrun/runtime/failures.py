@@ -78,7 +78,6 @@ class SetAside:
     Args:
         record: The record as it was read; records of a pack share its offset.
         letters: Its dead letters, which the task writes when it comes to the record.
-        failed: Why it was set aside.
     """
 
     task_id: TaskId

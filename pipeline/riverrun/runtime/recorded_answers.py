@@ -158,7 +158,6 @@ class RecordingLookups:
 
     Args:
         lookups: Runs the look-ups, and calls `landed` before a task forwards the result.
-        path: The file; its content is replaced.
     """
 
     def __init__(self, lookups: LookupExecutor, path: Path) -> None:

@@ -274,7 +274,6 @@ class OffsetMetadata:
 
     Args:
         partition_time: Highest event time of the partition so far, ms; -1 if unknown.
-        processor_metadata: Times that processors keep, by key.
         taken: How many records of the pack at the offset have been processed.
         times: Times from which operators and stores continue, by short names without spaces.
         next_time: Event time to which the next record brings the partition, ms; -1 if unknown.

@@ -99,7 +99,6 @@ class ProtobufFormat:
 
     Args:
         message: The class of messages; None for the writer's.
-        is_plain: Whether values are dicts.
     """
 
     message: type[Any] | None

@@ -29,11 +29,7 @@ _POINT = (-99_999_999, -99_999_999)
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """The forms of a placeholder in columns of each type.
-
-    Args:
-        text: The form in columns of text.
-    """
+    """The forms of a placeholder in columns of each type."""
 
     text: str
     _texts: frozenset[str]

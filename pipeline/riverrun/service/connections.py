@@ -98,7 +98,6 @@ class ConnectionLimits:
     """Limits that all connections of a server share.
 
     Args:
-        connections: Maximum number of simultaneous connections.
         header_s: Maximum time for headers (seconds).
         slow_s: Maximum time in which a reader may take nothing of a waiting answer (seconds).
         tls: Encrypts connections; None leaves them in clear.
@@ -144,7 +143,6 @@ class LimitedConnection(asyncio.Protocol):
     """One connection: passes data within the limits on to the web server's protocol.
 
     Args:
-        limits: The limits of all connections.
         new_protocol: Makes the web server's protocol, which knows its current request (`cycle`).
     """
 

@@ -31,7 +31,6 @@ class FollowerMetrics(Collector):
 
     Args:
         kind: `export`, `import` or `archive`.
-        name: Name of the export, import or archive.
     """
 
     def __init__(self, kind: str, name: str) -> None:

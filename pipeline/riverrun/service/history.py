@@ -59,7 +59,6 @@ class Ring:
     """The last samples of several series: a time, and a number of each series that is known then.
 
     Args:
-        slots: Greatest number of samples.
         most_series: Greatest number of series. Others are left out until one has no number any more.
     """
 

@@ -45,9 +45,6 @@ class _Names:
     """Names of topics and stores in the picture of a sub-topology.
 
     Args:
-        reads: Names of topics that it reads, by the topic's full name.
-        writes: Names of topics that it writes, likewise.
-        stores: Stores by their changelogs' names.
         other_reads: Stands for further topics that it reads: the pattern of their names; empty if there is none.
     """
 

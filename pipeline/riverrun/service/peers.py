@@ -57,7 +57,6 @@ class Peers:
 
     Args:
         signatures: Sign questions; None without a token, where only instances of this machine are asked.
-        clock: Returns the time.
         tls: Checks the certificates of others; None asks in clear.
         transport: Sends questions elsewhere, in tests.
         within_s: Maximum time for a whole answer (seconds), however slowly it arrives.
@@ -187,9 +186,7 @@ class Members:
     """The instances of one version, asked from outside the application.
 
     Args:
-        streams: Their settings.
         token: Their `server.token`; empty for none.
-        application_id: Their version.
     """
 
     def __init__(self, streams: StreamsConfig, token: str, application_id: str) -> None:

@@ -41,8 +41,6 @@ class Planned:
     """A query as its instance reads it from a store: bytes and plain values.
 
     Args:
-        columns: Names and types of its rows.
-        store: The store that it reads, by its name in the topology.
         keys: The keys to look up; None for all keys between the bounds.
         lower: First key; None if there is no lower bound.
         upper: Last key; None if there is no upper bound.
@@ -67,8 +65,6 @@ class Mistake:
 
     Args:
         error: The kind of error, for programs.
-        message: The reason, as text.
-        status: The status of HTTP.
     """
 
     error: str
@@ -90,8 +86,6 @@ class QueryRefusedError(Exception):
 
     Args:
         error: The kind of error, for programs.
-        message: The reason, as text.
-        status: The status of HTTP.
     """
 
     def __init__(self, error: str, message: str, status: int) -> None:

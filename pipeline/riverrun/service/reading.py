@@ -126,7 +126,6 @@ class ShownRows:
     """An answer as HTTP shows it.
 
     Args:
-        rows: The rows found.
         next: Where the next page begins (`Bookmark`); None if this is the last.
         position: The point in history that the answer is from (`POSITION`).
         role: The role of the answering task (`ROLE`).
@@ -143,11 +142,7 @@ class StoreRequest:
     """A question about a store.
 
     Args:
-        store: The store, and the tasks that have its partitions.
-        query: The query of each of its partitions.
         path: Path under which other instances answer this question.
-        params: Parameters of that request.
-        limit: Maximum number of rows.
         allows_standby: Whether a standby may answer, whose rows may be older.
         is_forwarded: Whether another instance has forwarded it; then it is not forwarded again.
         is_raw: Whether keys and values are wanted as base64url of their bytes.
@@ -328,7 +323,6 @@ class LiveReferral:
     """Refers queries to the live version if the instance runs another one.
 
     Args:
-        instance: The instance that is asked.
         find: Returns the addresses of a group's instances, by the group's id.
     """
 

@@ -29,9 +29,7 @@ class StorePlace:
     """A store, and the tasks that have its partitions.
 
     Args:
-        builder: The store.
         tasks: The task of each partition; empty for global stores, which every instance has.
-        topic: A topic that all its tasks read.
         partitioner: Custom partitioning of that topic, if the topology writes it itself.
     """
 

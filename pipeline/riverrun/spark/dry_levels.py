@@ -70,7 +70,6 @@ class DryRunWork:
         leftovers: Records already in repartition topics: part of the first slice.
         committed: Per input the offset and the metadata (times) that tasks begin with, as if committed.
         restores: Whether they begin with the application's state.
-        snapshots: Names of the snapshots that tasks begin with.
         is_public: Whether to keep the records that a real run would write to public topics.
         answers: Recorded answers of look-ups; None to call what they ask.
     """

@@ -34,7 +34,6 @@ class WantedColumns:
     """The columns of the keys or values of a source, which its statement does not list.
 
     Args:
-        is_key: Whether the columns are those of keys.
         format: `AVRO`, `JSON_SR` or `PROTOBUF`.
         schema_id: The schema; None for the latest one of the topic's subject.
         full_name: The message, if a Protobuf schema has several.

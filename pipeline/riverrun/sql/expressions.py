@@ -51,8 +51,6 @@ class Field:
 
     Args:
         source: Name or alias of its source; empty if it has none.
-        is_key: Whether it is in the key of the rows.
-        is_pseudo: Whether stars omit it.
         is_source_key: Whether it is in the key of its source; such columns come first when stars are expanded.
     """
 

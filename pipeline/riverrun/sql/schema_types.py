@@ -31,8 +31,6 @@ class WrittenSchema:
 
     Args:
         type: `AVRO`, `JSON` or `PROTOBUF`.
-        text: The schema as it was registered.
-        references: The schemas that it imports.
     """
 
     id: int

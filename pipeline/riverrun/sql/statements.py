@@ -70,8 +70,6 @@ class Column:
 
     Args:
         name: The name as statements compare it: in upper case, unless it has backquotes.
-        is_key: Whether it is in the key of records.
-        is_primary: Whether it is declared as PRIMARY KEY.
         header: Name of the header it holds; an empty text for all of them; None for other columns.
     """
 

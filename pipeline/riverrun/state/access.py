@@ -49,7 +49,6 @@ class CachedFold:
     the record, or those in the store. It calls `find` for missing entries, and `mark` for clean ones that it updates.
 
     Args:
-        index: Entries that were found.
         find: `(bytes, key) -> entry`, of a window store `(bytes, key, start) -> entry`; adds the entry to the index.
         mark: `(entry)`, called when a clean entry is updated.
         kept: Of a window store, the starts that this applies to: from `first` up to `end`. For others, call the store.

@@ -47,7 +47,6 @@ class StateFile:
     """One file of a state.
 
     Args:
-        name: Name within the state's directory.
         sha256: Digest of its content, hexadecimal; also its name on the file store.
         size: Size, bytes.
     """
@@ -71,8 +70,6 @@ class Manifest:
     """The description of a snapshot.
 
     Args:
-        application: The application's id.
-        fingerprint: Fingerprint of the topology that made the state.
         created_ms: Time of creation, ms since the epoch.
         changelogs: Per changelog partition, as text, the next offset that is not in the state.
         topic_ids: The brokers' id of each changelog topic: a recreated one has another id.
@@ -148,7 +145,6 @@ class SnapshotStore:
 
     Args:
         url: Place of the snapshots: any URL of fsspec, or a path.
-        keep: Number of snapshots to keep.
     """
 
     def __init__(self, url: str, keep: int) -> None:

@@ -21,7 +21,6 @@ class Drawn:
 
     Args:
         parents: Nodes of its sub-topology from which it receives records.
-        reads: Topics that it reads, or the pattern of their names.
     """
 
     name: str

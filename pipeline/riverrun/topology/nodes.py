@@ -160,7 +160,6 @@ class ProcessorNode:
 
     Args:
         supplier: Returns a new instance on each call.
-        functions: The user's functions in it; part of the fingerprint.
         is_operator: Whether it is a built-in operator, which takes the parts of a record; a user's processor takes one record.
     """
 
@@ -218,9 +217,6 @@ class SubTopology:
     """Nodes that share tasks: connected with each other directly or through a store.
 
     Args:
-        id: The first part of its tasks' ids.
-        nodes: Its nodes, parents before children.
-        store_access: Node name to the names of the stores it may use.
         repartition_topics: The application's repartition topics, without its prefix.
     """
 

@@ -20,7 +20,6 @@ class Parts:
         order: Names of all nodes, including those of global stores, parents before children.
         nodes: Nodes by name, except those of global stores.
         stores: Stores by name, in order of addition, except global stores.
-        users: The processors connected to each store.
         repartition_topics: Repartition topics by name, without the application's prefix.
         copartitioned: Groups of sources whose topics need the same number of partitions.
     """

@@ -61,10 +61,7 @@ class Block:
     """A sub-topology with its layout: input topics above it, output topics below.
 
     Args:
-        boxes: Its boxes by key, including lanes.
-        title: The base line of its title.
         top: The upper side of the frame around its nodes.
-        bottom: The lower side of that frame.
     """
 
     group: Group
@@ -83,7 +80,6 @@ class Far:
 
     Args:
         writer: The topic's box below the sub-topology that writes it.
-        reader: Its box above the one that reads it.
         floor: Vertical position of the part below everything.
         lane: Horizontal position of the rise between two sub-topologies.
         roof: Vertical position of the part that leads to the reader.

@@ -167,13 +167,11 @@ class TaskFigures:
     """Statistics of a task since its process took it over.
 
     Args:
-        dropped: Records not processed, by reason.
         held_back_s: How long it has waited for tasks that are behind in event time, s.
         waiting: Its present wait; None if it does not wait.
         last_commit: None before the first.
         since_ms: When its process took it over, ms of the wall clock.
         at_ms: When these statistics were read, ms of the wall clock.
-        process_s: Time spent on records, s.
     """
 
     processed: int
@@ -195,7 +193,6 @@ class ThreadSeconds(NamedTuple):
 
     Args:
         process: Processing records (`process-ratio`).
-        commit: Preparing commits, and finishing them.
         poll: Fetching records, and waiting for them (`poll-ratio`).
         punctuate: Calling punctuators (`punctuate-ratio`).
         commit_wait: Waiting for the outcome of commits. Kafka Streams' `commit-ratio` is `commit` and this.

@@ -56,7 +56,6 @@ class StreamsInstance:
     Args:
         build: Builds the topology within a stream thread's process.
         server: `host:port` where this instance answers queries; empty if it does not.
-        on_state: Called with every change of state.
         uncaught_exception_handler: Returns the reaction to a failed stream thread, by the names of
             `uncaught.exception.handler`; defaults to that setting.
         complete: Completes a switch of versions whose coordinator has died; None to leave that to others.

@@ -34,7 +34,6 @@ class Worker:
     It pauses at barriers, and publishes as the control topic says, like the instances of a group.
 
     Args:
-        on_state: Called with every change of state.
         on_restore: Called with changelog, records restored and records expected.
     """
 

@@ -117,10 +117,7 @@ class _Reader:
     """Makes functions that read values of schemas.
 
     Args:
-        written: Named schemas of the writer.
-        wanted: Named schemas of the reader.
         tags: How values of unions name their branch; None if they do not.
-        shows: Whether values have their logical types.
     """
 
     written: Mapping[str, Any]

@@ -102,7 +102,6 @@ class MadeRecord:
 
     Args:
         make: A class that is called with the values; or `tuple` or `dict`, which have None for parts without a field.
-        parts: Its parts by the names of the schema's fields.
     """
 
     make: Callable[..., Any]
@@ -154,8 +153,6 @@ class _Reader:
     """Writes the lines of one function.
 
     Args:
-        written: Named schemas of the writer.
-        wanted: Named schemas of the reader.
         tags: How values of unions name their branch; None if they do not.
     """
 

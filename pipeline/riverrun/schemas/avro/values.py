@@ -328,10 +328,6 @@ class JsonForm:
     """Plain values in JSON: bytes in base64, times and decimals as text.
 
     In a union, a list of a branch's name and a value stands for a value that JSON alone would take for another branch's.
-
-    Args:
-        schema: As the library parses it.
-        defined: Its named schemas.
     """
 
     schema: Any

@@ -107,9 +107,6 @@ class RunSummary:
 
     Args:
         processed: Records processed, those of repartition topics included.
-        restored: Records restored from changelogs.
-        dropped: Records not processed, by reason.
-        tasks: The result of each task, all slices together.
         warnings: Failures that do not affect the results.
         totals: Totals of processors' sensors over all tasks, by the text of their names.
         engine: What processed the tasks, with the reason; None if nothing was left to process.

@@ -33,7 +33,6 @@ class Packing:
     """A collector that packs and counts records for the application's own topics.
 
     Args:
-        inner: The collector for packs, and for all other records.
         repartition_topics: Partition counts by full name, for those of the application's own topics that the task writes to.
     """
 

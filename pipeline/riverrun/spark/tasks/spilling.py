@@ -116,7 +116,6 @@ class WriterMerge:
     """Merges the writers of all repartition partitions that a task reads; a context that removes its file at the end.
 
     Args:
-        directory: Directory of the file, if one is needed.
         limit_bytes: Maximum size of records in memory while they are added, bytes.
     """
 

@@ -35,9 +35,7 @@ class JsonColumn:
     """One column.
 
     Args:
-        kind: The class of its values, if JSON has such values as they are.
         declared: The type by which msgspec accepts just its values: the class, or a part of the class.
-        read: Makes a value of what JSON has.
     """
 
     name: str
@@ -64,9 +62,6 @@ class ObjectReader:
 
     Args:
         places: The index of a part for each item of a row; None for an item that is not read.
-        plain: Reads any object, name by name.
-        decode: Reads any JSON.
-        options: Options of msgspec's decoder.
     """
 
     parts: Sequence[JsonColumn]

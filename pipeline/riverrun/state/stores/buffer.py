@@ -49,7 +49,6 @@ class BufferedChange(NamedTuple):
         old: The value that the last update replaced.
         new: The value that the last update set.
         timestamp: Event time of the last update, ms.
-        headers: Headers of the last update.
         metadata: Origin of its record; None within a punctuation.
     """
 

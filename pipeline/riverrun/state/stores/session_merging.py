@@ -35,7 +35,6 @@ class SessionFold:
         initial: Returns the aggregate without values.
         add: `(key, value, aggregate) -> aggregate`; None deletes.
         merge: `(key, aggregate, other_aggregate) -> aggregate`.
-        gap_ms: Longest pause within a session.
     """
 
     initial: Callable[[], Any]
@@ -58,10 +57,7 @@ class MergedStore:
     """The parts of a session store with a cache.
 
     Args:
-        fixed_keys: Classes of immutable keys.
-        recent: The store's newest sessions.
         changed: The keys written since the last commit.
-        kept: The times of sessions that are kept.
         put: Sets the value of a session, as processors do.
     """
 

@@ -140,11 +140,9 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         fingerprint: Of its topology; instances with another one cannot share its tasks.
-        known: The tasks of which it has state.
         positions: Sum of the applied changelog offsets of each task of `known`, in its order.
         server: `host:port` where it answers queries; empty if it does not.
         shuts_down: Whether it asks the whole application to end.
-        topics: Number of partitions of each topic to read that it has found.
         restoring: The active tasks whose state is not complete yet.
         process: Names its process; it changes with each restart.
     """
@@ -171,7 +169,6 @@ class Addresses(msgspec.Struct, frozen=True, array_like=True):
     Args:
         servers: `host:port` each; numbered from 1.
         active: The number of the address of each task's active instance, in the tasks' order; 0 if it answers no queries.
-        standby: The numbers of the addresses of each task's standbys.
     """
 
     servers: list[Word] = []

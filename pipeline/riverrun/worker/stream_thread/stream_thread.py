@@ -56,9 +56,6 @@ class StreamThread:
     """Runs active and standby tasks of one version of an application (`StreamThread`).
 
     The `TaskManager` owns the tasks. This class runs the turns (`runOnce`), and calls everything in them from one thread.
-
-    Args:
-        closers: Called in order when it closes.
     """
 
     def __init__(

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from riverrun.state.api import (
         ChangelogBatch,
-        ChangelogRecord,
-        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -48,6 +46,8 @@ class KeyValueStateStore:
         self._codec = codec_of(builder)
         self._table = backend.table(builder.name)
         self._core = core = StoreCore(self._codec, self._table.get, context)
+        self.set_flush_listener, self.held_back_bytes = core.set_flush_listener, core.held_back_bytes
+        self.changelog, self.forget_reads = core.changelog, core.forget_reads
         self._lru = None if builder.max_entries is None else MemoryLRUCache(builder.name, builder.max_entries, backend)
         self._stored, self._write = core.stored, core.write
         if self._lru is not None:
@@ -234,21 +234,9 @@ class KeyValueStateStore:
 
         return put
 
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; return False without a cache."""
-        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
-
     def flush(self) -> None:
         """Pass held-back updates to the listener."""
         self._core.flush()
-
-    def held_back_bytes(self) -> int:
-        """Return the estimated size of the updates since the last commit, bytes."""
-        return self._core.held_back_bytes()
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """Return one record per key written since the last commit."""
-        return self._core.changelog()
 
     def pending(self) -> Puts:
         """Return the pending writes in the backend's form."""
@@ -262,10 +250,6 @@ class KeyValueStateStore:
         if self._lru is not None:
             self._lru.committed()
         self.forget_reads()
-
-    def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they exceed a limit."""
-        self._core.forget_reads(limit_bytes)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Convert changelog records to the backend's form."""

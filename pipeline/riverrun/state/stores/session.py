@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from riverrun.state.api import (
         ChangelogBatch,
-        ChangelogRecord,
-        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -52,7 +50,10 @@ class SessionStateStore:
         # is 1 ms less, or more, depending on the cache.
         self._entries = entries = SegmentedCore(builder, backend, context, SUFFIX.size, builder.retention_ms + 1)
         self._codec, self._segments, self._kept = entries.codec, entries.segments, entries.kept
-        self._core = entries.writes
+        self._core = core = entries.writes
+        self.times, self.pending = entries.times, entries.pending
+        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
+        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
         self._cache = self._core.hold_back(self._codec, pause, _session_end) if builder.caching else None
         # Aggregations search for every record. A search looks at one key alone, however much was written since the last commit.
         # It reads the backend only for times of which not all sessions are known.
@@ -164,35 +165,11 @@ class SessionStateStore:
         )
         return parts.merging(fold)
 
-    def times(self) -> tuple[int, ...]:
-        """Return the highest end ever put, ms, also if its entry has been deleted."""
-        return self._entries.times()
-
     def resume(self, times: Sequence[int]) -> None:
         """Continue from committed times: expired entries stay expired."""
         self._entries.resume(times)
         # The highest end is now another one: sessions after it are known only from the next search on (`_of_key`).
         self._recent.begin_after(MAX_TIME_MS)
-
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; return False without a cache."""
-        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
-
-    def flush(self) -> None:
-        """Pass held-back updates to the listener."""
-        self._core.flush()
-
-    def held_back_bytes(self) -> int:
-        """Return the estimated size of the updates since the last commit, bytes."""
-        return self._core.held_back_bytes()
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """Return one record per key written since the last commit."""
-        return self._core.changelog()
-
-    def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
-        return self._entries.pending()
 
     def committed(self) -> None:
         """Forget the pending writes, which are in the backend, and drop segments with only expired sessions."""

@@ -141,8 +141,7 @@ class Lines:
         added = text.splitlines()
         self._total += len(added) or 1
         if self._total > _MOST_LINES:
-            message = "it would be too long"
-            raise NotGenerated(message)
+            raise NotGenerated("it would be too long")
         self.written += added
 
     def new(self) -> str:

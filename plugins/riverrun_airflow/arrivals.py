@@ -58,8 +58,7 @@ class NewRecordsTrigger(BaseEventTrigger):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow's
         if isinstance(topics, str) or not topics or not (records or minutes or event_hours):
-            message = "a list of topics, and records, minutes or event_hours above 0 are needed"
-            raise ValueError(message)
+            raise ValueError("a list of topics, and records, minutes or event_hours above 0 are needed")
         self.topics = list(topics)
         self.records = records
         self.minutes = minutes

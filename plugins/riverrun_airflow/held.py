@@ -61,8 +61,7 @@ class HeldRunOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Act, and return the action with the run: `{"app": ..., "action": ..., "run": ..., "records": ...}`."""
         if self.action not in HELD_ACTIONS:
-            message = f"{self.action!r} is not one of the actions {', '.join(HELD_ACTIONS)}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"{self.action!r} is not one of the actions {', '.join(HELD_ACTIONS)}")
         return acting(lambda: self._act(context))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature

@@ -196,8 +196,7 @@ def position(project: ProjectConfig, topics: Sequence[str], text: str) -> str:
         try:
             return str(OffsetVector.parse(text))
         except ValueError as error:
-            message = f"{text!r} is neither latest, earliest, nor a vector (topic-0@12,topic-1@7)"
-            raise RangeError(message) from error
+            raise RangeError(f"{text!r} is neither latest, earliest, nor a vector (topic-0@12,topic-1@7)") from error
     admin = front_door(project).cluster.admin
     ends = _ends(admin, topics)
     return str(OffsetVector(ends if text == "latest" else admin.beginning_offsets(ends)))

@@ -100,12 +100,10 @@ class LagOperator(BaseOperator):
             self.log.info("%s %s is %s", self.app, version, total_text(found))
         beyond = [f"{version}: {said}" for version, found in lags.items() if (said := beyond_warning(found))]
         if beyond:
-            message = f"{self.app}: {'; '.join(beyond)}\nHint: {SHORTER}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"{self.app}: {'; '.join(beyond)}\nHint: {SHORTER}")
         told = [f"{version}: {', '.join(map(str, seen))}" for version, seen in growing(looks, int(self.looks)).items()]
         if told:
-            message = f"{self.app} falls further and further behind, in offsets: {'; '.join(told)}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"{self.app} falls further and further behind, in offsets: {'; '.join(told)}")
         return now
 
 

@@ -368,8 +368,7 @@ class QualityOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Judge, and return what was found (`results.result_of_check`). A failed check is not retried."""
         if self.skip_if_judged and acting(self._is_judged):
-            message = "everything that is published has passed a check"
-            raise AirflowSkipException(message)
+            raise AirflowSkipException("everything that is published has passed a check")
         return acting(partial(self._judge, context))
 
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -405,8 +404,7 @@ class QualityOperator(BaseOperator):
         for name, outcome in outcomes.items():
             self.log.log(logging.WARNING if outcome.startswith("failed") else logging.INFO, "%s: %s", name, outcome)
         if critical:
-            message = f"{self.app}: {'; '.join(f'{name}: {outcomes[name]}' for name in critical)}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"{self.app}: {'; '.join(f'{name}: {outcomes[name]}' for name in critical)}")
         return result_of_check(self.app, found, self.docs_page)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature

@@ -115,8 +115,7 @@ class ReleaseOperator(BaseOperator):
 
     def _take(self, context: Context) -> dict[str, Any]:
         if self.step not in STEPS:
-            message = f"{self.step!r} is not a step of a release: {', '.join(STEPS)}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"{self.step!r} is not a step of a release: {', '.join(STEPS)}")
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()
         request = self._request(context, project)

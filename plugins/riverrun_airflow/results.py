@@ -161,8 +161,7 @@ def unless_empty(context: Context, result: dict[str, Any], *, skip: bool) -> dic
         fields = result if context["ti"].task.multiple_outputs else {}
         for name, value in {**fields, _RETURNED: result}.items():
             context["ti"].xcom_push(name, value)
-        message = "there was nothing to process"
-        raise AirflowSkipException(message)
+        raise AirflowSkipException("there was nothing to process")
     return result
 
 

@@ -175,8 +175,7 @@ def judged(project: ProjectConfig, app: str, check: str) -> Check:
             verdict = Verdict(each.outcomes, each.critical, each.warnings, each.pages)
             return _check(check, OffsetVector.parse(each.at), verdict)
     # The check itself has passed or failed, but brokers could not store it.
-    message = f"{app}: the history of checks does not have check {check}"
-    raise NotReadyError(message)
+    raise NotReadyError(f"{app}: the history of checks does not have check {check}")
 
 
 def _check(check: str, at: OffsetVector, verdict: Verdict) -> Check:

@@ -49,7 +49,7 @@ def cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         text = re.sub(r"^\s*(//|/\*|\*).*$", "", path.read_text("utf-8"), flags=re.MULTILINE)
         found = json.loads(text, strict=False)["tests"]
         if not all(each["name"] and isinstance(each["statements"], list) for each in found):
-            raise ValueError("a case has no name, or no list of statements")  # noqa: EM101, TRY003, TRY301 - reported below
+            raise ValueError("a case has no name, or no list of statements")  # noqa: TRY301 - reported below
     except (OSError, ValueError, LookupError, TypeError) as error:
         message = f"{path} is not a file of cases: {type(error).__name__}: {error}"
         hint = 'It is JSON: {"tests": [{"name": ..., "statements": [...], "inputs": [...], "outputs": [...]}]}.'

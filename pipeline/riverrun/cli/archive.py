@@ -62,8 +62,7 @@ def write(
     from riverrun.project.progress_bar import progress_bar
 
     if engine not in {None, *ENGINES}:
-        message = f"There is no engine {engine!r}"
-        raise ConfigError(message, hint="--engine is local or spark.")
+        raise ConfigError(f"There is no engine {engine!r}", hint="--engine is local or spark.")
     project = settings_of(context).project(master)
     declared, others = _chosen(project, topics or [], url)
     if follow:

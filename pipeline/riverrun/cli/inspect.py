@@ -50,8 +50,7 @@ def describe(
 ) -> None:
     """Show an application's topology as Kafka Streams describes it, or as a picture. With --version it asks no broker."""
     if code and form is not Format.TEXT:
-        message = f"--format {form.value} does not show code: leave out --code"
-        raise typer.BadParameter(message, param_hint="--code")
+        raise typer.BadParameter(f"--format {form.value} does not show code: leave out --code", param_hint="--code")
     from riverrun.project.app import described, generated_code
 
     application = settings_of(context).project().app(app, version=version).loaded()

@@ -199,15 +199,13 @@ def _found(context: typer.Context, name: str, topic: str | None, wanted: LetterF
 
 def _mended(value: str | None, file: Path | None) -> bytes | None:
     if value is not None and file is not None:
-        message = "--value and --value-file cannot be combined"
-        raise ConfigError(message, hint="Leave one of them out.")
+        raise ConfigError("--value and --value-file cannot be combined", hint="Leave one of them out.")
     if file is None:
         return None if value is None else value.encode()
     try:
         return file.read_bytes()
     except OSError as error:
-        message = f"{file} cannot be read: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _show_all(letters: list[DeadLetter], outcome: str) -> None:

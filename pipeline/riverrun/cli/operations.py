@@ -225,8 +225,7 @@ def _place(text: str) -> tuple[TopicPartition, int, int]:
     except ValueError:
         tp = None
     if tp is None or whole_number(offset) is None or (separator and not whole_number(number)):
-        message = f"{text!r} does not name a record"
-        raise RangeError(message, hint="Write topic-partition@offset, such as clicks-0@8.")
+        raise RangeError(f"{text!r} does not name a record", hint="Write topic-partition@offset, such as clicks-0@8.")
     return tp, int(offset), int(number or 0)
 
 

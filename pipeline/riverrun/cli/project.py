@@ -185,8 +185,7 @@ def _start_preparing_spark(home: Path) -> None:
 def require_answer(question: str, *, yes: bool) -> None:
     """Refuse where a question has no answer: there is no terminal."""
     if not yes and not sys.stdin.isatty():
-        message = f"{question} There is no terminal to answer at"
-        raise ConfigError(message, hint="Confirm with --yes.")
+        raise ConfigError(f"{question} There is no terminal to answer at", hint="Confirm with --yes.")
 
 
 def confirm(question: str, *, yes: bool) -> None:

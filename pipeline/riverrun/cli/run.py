@@ -186,8 +186,7 @@ def run(
     from riverrun.project.progress_bar import progress_bar
 
     if preview.answers is not None and not preview.dry_run:
-        message = "--answers requires --dry-run: a run asks the service"
-        raise ConfigError(message)
+        raise ConfigError("--answers requires --dry-run: a run asks the service")
     console = Console(emoji=False)
     chosen = settings_of(context).project(master).app(app, version=version)
     bounded = chosen.runs.bounded(start, end, **asdict(options))

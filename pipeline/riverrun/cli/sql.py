@@ -129,8 +129,7 @@ def _text(file: Path) -> str:
     try:
         return read_text(file)
     except OSError as error:
-        message = f"{file} cannot be read: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
 
 
 class _Shell:

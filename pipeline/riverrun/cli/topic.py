@@ -114,8 +114,7 @@ def read(
     from riverrun.topics.records import TopicReader
 
     if follow and end is not None:
-        message = "--to cannot be combined with --follow, which has no end"
-        raise ConfigError(message, hint="Leave one of them out.")
+        raise ConfigError("--to cannot be combined with --follow, which has no end", hint="Leave one of them out.")
     serdes = _serdes(context, topic, named, of, window)
     reader = TopicReader(settings_of(context).project().cluster.admin, topic, *serdes)
     records = reader.follow(start) if follow else reader.read(start, end or "latest")
@@ -178,8 +177,7 @@ def _opened(file: Path | None) -> AbstractContextManager[Any]:
     try:
         return file.open("rb")
     except OSError as error:
-        message = f"{file} cannot be read: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _serdes(
@@ -224,6 +222,5 @@ def _json(record: ReadRecord) -> str:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        message = f"{text!r} is not name=value"
-        raise ConfigError(message)
+        raise ConfigError(f"{text!r} is not name=value")
     return name, value

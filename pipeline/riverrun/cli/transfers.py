@@ -256,8 +256,7 @@ def _pairs(context: typer.Context, options: list[str] | None) -> dict[str, str]:
     for option in options or []:
         name, equals, value = option.partition("=")
         if not (name and equals):
-            message = f"{redacted(option)!r} is not name=value"
-            raise ConfigError(message)
+            raise ConfigError(f"{redacted(option)!r} is not name=value")
         pairs[name] = expanded(f"--option {name}", value, environ)
     return pairs
 

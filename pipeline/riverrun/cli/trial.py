@@ -53,8 +53,7 @@ def try_out(
     from riverrun.spark.ranges import time_ms
 
     if (day is None) == (start is None and end is None):
-        message = "try takes --day, or --from and --to"
-        raise ConfigError(message, hint="riverrun try orders --day 2026-11-01")
+        raise ConfigError("try takes --day, or --from and --to", hint="riverrun try orders --day 2026-11-01")
     since_ms = time_ms(day or start or "1970-01-01")
     until_ms = since_ms + _DAY_MS if day else time_ms(end) if end else LAST_MS
     project = settings_of(context).project()

@@ -110,8 +110,7 @@ def _refuse(options: Mapping[str, object], why: str, hint: str) -> None:
     """Refuse options that would have no effect."""
     for name, given in options.items():
         if given is not None:
-            message = f"{name} {why}"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(f"{name} {why}", hint=hint)
 
 
 def _alone(running: Worker, ending: Ending, *, until_caught_up: bool) -> WorkerSummary:

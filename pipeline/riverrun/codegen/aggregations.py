@@ -172,11 +172,9 @@ def _window_lines(operator: StreamWindowAggregate, at: EmitContext, fold: Cached
 
 def _window_fold(operator: StreamWindowAggregate, folding: Folding) -> CachedFold:
     if operator.closing is not None:
-        message = "it forwards windows when they close"
-        raise NotGenerated(message)
+        raise NotGenerated("it forwards windows when they close")
     if operator.own_end_of is not None:
-        message = "its windows say themselves where they end"
-        raise NotGenerated(message)
+        raise NotGenerated("its windows say themselves where they end")
     return folding(operator.store_name, operator.aggregator)
 
 

@@ -125,8 +125,7 @@ class RunningNodes:
             opened = self.stores[store]
             found = opened.cached_fold(fold) if isinstance(opened, FoldsInParts) else None
             if found is None:
-                message = "its store has no cache that it may change in place"
-                raise NotGenerated(message)
+                raise NotGenerated("its store has no cache that it may change in place")
             self._folds[known] = found
         return self._folds[known]
 

@@ -65,8 +65,7 @@ def _to_stream(_operator: ToStream, at: EmitContext) -> str:
 
 def _map_values(operator: TableMapValues, at: EmitContext) -> str:
     if operator.rows_in is not None or operator.send_old_values:
-        message = "its table is kept, or forwards what an update replaced"
-        raise NotGenerated(message)
+        raise NotGenerated("its table is kept, or forwards what an update replaced")
     given, new, written = at.own("given"), at.own("new"), lines_of(operator.mapper)
     if written is None:
         mapped = f"{new} = {call_of(at.on(given), 'mapper', operator.mapper)}"

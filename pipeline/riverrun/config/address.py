@@ -82,8 +82,7 @@ def checked_address(where: str, text: str) -> ServerAddress:
     try:
         return ServerAddress.parse(text)
     except ValueError as error:
-        message = f"{where}: {error}"
-        raise ConfigError(message, hint="For example 127.0.0.1:8080.") from error
+        raise ConfigError(f"{where}: {error}", hint="For example 127.0.0.1:8080.") from error
 
 
 def _is_host(host: str) -> bool:

@@ -33,8 +33,7 @@ def check_keys(path: Path, where: str, table: Mapping[str, Any], keys: Iterable[
     known = list(keys)
     for key in table:
         if key not in known:
-            message = f"{path}: unknown key {f'{where}.' if where else ''}{key}"
-            raise ConfigError(message, hint=choices(key, known))
+            raise ConfigError(f"{path}: unknown key {f'{where}.' if where else ''}{key}", hint=choices(key, known))
 
 
 _IN_TOML: Mapping[type, str] = {
@@ -98,8 +97,7 @@ def check_path(where: str, value: object) -> None:
         ConfigError: If it has a NUL.
     """
     if isinstance(value, str) and "\0" in value:
-        message = f"{where} has a NUL character"
-        raise ConfigError(message)
+        raise ConfigError(f"{where} has a NUL character")
 
 
 def read_text(path: Path) -> str:
@@ -113,8 +111,7 @@ def read_text(path: Path) -> str:
     # Not read_text(): Python would use the encoding of the machine.
     raw = path.read_bytes()
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        message = f"{path} is encoded as UTF-16"
-        raise ConfigError(message, hint="Save it as UTF-8.")
+        raise ConfigError(f"{path} is encoded as UTF-16", hint="Save it as UTF-8.")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -137,8 +134,7 @@ def expanded_user(where: str, text: str) -> Path:
         return Path(text).expanduser()
     # pathlib raises it for a user that does not exist.
     except RuntimeError as error:
-        message = f"{where} is {text!r}: {error}"
-        raise ConfigError(message, hint="Write the path out.") from error
+        raise ConfigError(f"{where} is {text!r}: {error}", hint="Write the path out.") from error
 
 
 def wrong_in_schedule(schedule: str) -> str | None:
@@ -209,8 +205,7 @@ def not_empty(where: str, value: str) -> str:
         ConfigError: If it is empty.
     """
     if not value.strip():
-        message = f"{where} is empty"
-        raise ConfigError(message, hint="Is a variable in it empty? Name a place.")
+        raise ConfigError(f"{where} is empty", hint="Is a variable in it empty? Name a place.")
     return value
 
 

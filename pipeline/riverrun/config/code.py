@@ -90,8 +90,7 @@ def load_attribute(reference: str | PickledFunction) -> Any:
         return reference.load()
     module_name, colon, attribute = reference.partition(":")
     if not (module_name and colon and attribute):
-        message = f"{reference!r} is not module:attribute"
-        raise ConfigError(message, hint="For example my_module:build.")
+        raise ConfigError(f"{reference!r} is not module:attribute", hint="For example my_module:build.")
     _refuse_main(reference, module_name, attribute)
     _refuse_shadow()
     try:
@@ -110,8 +109,7 @@ def load_attribute(reference: str | PickledFunction) -> Any:
         message = f"Module {module_name!r} cannot be imported: {_described(error)}"
         raise ConfigError(message, hint=users_line(error)) from error
     if not hasattr(module, attribute):
-        message = f"Module {module_name} has no attribute {attribute!r}"
-        raise ConfigError(message, hint=nearest(attribute, vars(module)))
+        raise ConfigError(f"Module {module_name} has no attribute {attribute!r}", hint=nearest(attribute, vars(module)))
     return getattr(module, attribute)
 
 
@@ -139,8 +137,7 @@ def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
     function = load_attribute(reference)
     kind = type(function).__name__
     if not callable(function):
-        message = f"{reference} is of type {kind}, not a function"
-        raise ConfigError(message)
+        raise ConfigError(f"{reference} is of type {kind}, not a function")
     try:
         return function(*arguments)
     except StreamsError as error:
@@ -170,8 +167,7 @@ def _refuse_shadow() -> None:
             return
         found = [entry / f"{_LIBRARY.name}.py", entry / _LIBRARY.name / "__init__.py"]
         for file in filter(Path.is_file, found):
-            message = f"{file} hides Riverrun, whose package is called `{_LIBRARY.name}`"
-            raise ConfigError(message, hint=_RENAME)
+            raise ConfigError(f"{file} hides Riverrun, whose package is called `{_LIBRARY.name}`", hint=_RENAME)
 
 
 def _described(error: BaseException) -> str:

@@ -145,8 +145,7 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
         check_path(f"{path}: {where}.{key}", table.get(key, ""))
     for key, allowed in _CHOICES.items():
         if key in table and table[key] not in allowed:
-            message = f"{path}: {where}.{key} is {table[key]!r}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}.")
+            raise ConfigError(f"{path}: {where}.{key} is {table[key]!r}", hint=f"Allowed: {', '.join(allowed)}.")
     for key, (lowest, highest) in NUMBERS.items():
         if key in table:
             check_number(f"{path}: {where}.{key}", table[key], lowest, highest)
@@ -154,8 +153,7 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
     check_type(path, f"{where}.columns", table.get("columns", {}), dict)
     for name, kind in table.get("columns", {}).items():
         if kind not in COLUMN_TYPES:
-            message = f"{path}: {where}.columns.{name} is {kind!r}"
-            raise ConfigError(message, hint=choices(str(kind), COLUMN_TYPES))
+            raise ConfigError(f"{path}: {where}.columns.{name} is {kind!r}", hint=choices(str(kind), COLUMN_TYPES))
     for value in table.get("key", []):
         check_type(path, f"{where}.key", value, str)
     _check_together(path, where, table)
@@ -164,8 +162,7 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
 def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
     """Check that there is one kind of target, and everything that it needs."""
     if not table.get("topic"):
-        message = f"{path}: [{where}] needs topic"
-        raise ConfigError(message, hint='For example topic = "totals".')
+        raise ConfigError(f"{path}: [{where}] needs topic", hint='For example topic = "totals".')
     kinds = [key for key in ("table", "format", "sink") if table.get(key)]
     if len(kinds) != 1:
         message = f"{path}: [{where}] has {' and '.join(kinds) or 'no kind of target'}"
@@ -265,8 +262,7 @@ def properties_of_consumer(
     for key in [key for key in table if key.startswith(_CONSUMER)]:
         value = table[key]
         if not isinstance(value, str | int | float):
-            message = f'{path}: {where}."{key}" is not one value'
-            raise ConfigError(message)
+            raise ConfigError(f'{path}: {where}."{key}" is not one value')
         name = key.removeprefix(_CONSUMER)
         check_property(path, name)
         text = str(value).lower() if isinstance(value, bool) else str(value)

@@ -136,11 +136,9 @@ class ProjectConfig:
             message = f"{path} cannot be read: {error.strerror}"
             raise ConfigError(message, hint="Name the file streams.toml itself with --config.") from error
         except tomllib.TOMLDecodeError as error:
-            message = f"{path} is not TOML: {error}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"{path} is not TOML: {error}") from error
         except RecursionError as error:
-            message = f"{path} is nested too deeply"
-            raise ConfigError(message) from error
+            raise ConfigError(f"{path} is nested too deeply") from error
         except ValueError as error:  # of `int`, to which tomllib leaves numbers
             raise ConfigError(_long_number(path)) from error
         _check_numbers(path, content)
@@ -212,8 +210,7 @@ class ProjectConfig:
         if name in self.refused:
             raise self.refused[name].error
         if name not in self.apps:
-            message = f"{self.path} has no application {name!r}"
-            raise ConfigError(message, hint=nearest(name, self.apps))
+            raise ConfigError(f"{self.path} has no application {name!r}", hint=nearest(name, self.apps))
         return self.apps[name]
 
     def section(self, name: str) -> Mapping[str, Any]:
@@ -325,8 +322,7 @@ def _spark(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
             hint = 'Names with dots are quoted: "spark.executor.memory" = "2g".'
             raise ConfigError(message, hint=hint)
         if not isinstance(value, str | int | float):
-            message = f"{path}: [spark] {key} is {kind_of(value)}, not one value"
-            raise ConfigError(message)
+            raise ConfigError(f"{path}: [spark] {key} is {kind_of(value)}, not one value")
     return {key: expanded(f"{path}: [spark] {key}", _property(value), environ) for key, value in table.items()}
 
 
@@ -351,8 +347,7 @@ def _app(
     _refuse_settings(path, where, table)
     check_keys(path, where, table, (*texts, _BOUND, _GATE, *_NUMBERS_OF_ROWS, "versions", "outputs", "carry", "config"))
     if "topology" not in table:
-        message = f"{path}: [{where}] needs topology"
-        raise ConfigError(message, hint='For example topology = "my_module:build".')
+        raise ConfigError(f"{path}: [{where}] needs topology", hint='For example topology = "my_module:build".')
     for key in texts:
         _check_reference(path, f"{where}.{key}", table.get(key, ""))
         check_path(f"{path}: {where}.{key}", table.get(key, ""))
@@ -427,8 +422,7 @@ def _outputs(path: Path, where: str, table: Any) -> dict[str, OutputKind]:
             message = f"{path}: {where}.{topic} is a table, not the kind of a topic"
             raise ConfigError(message, hint=f'Names with dots are quoted: "{as_written(topic, kind)}".')
         if not isinstance(kind, str) or kind not in kinds:
-            message = f"{path}: {where}.{topic} is {kind!r}"
-            raise ConfigError(message, hint=choices(str(kind), kinds))
+            raise ConfigError(f"{path}: {where}.{topic} is {kind!r}", hint=choices(str(kind), kinds))
     return {topic: kinds[kind] for topic, kind in table.items()}
 
 
@@ -458,8 +452,7 @@ def _refuse_settings(path: Path, where: str, table: Mapping[str, Any]) -> None:
     for key, value in table.items():
         setting = setting_named(as_written(key, value))
         if setting is not None:
-            message = f"{path}: unknown key {where}.{key}"
-            raise ConfigError(message, hint=f'"{setting}" belongs in [{where}.config].')
+            raise ConfigError(f"{path}: unknown key {where}.{key}", hint=f'"{setting}" belongs in [{where}.config].')
 
 
 def _by_reference(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -166,14 +166,12 @@ def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
         if match["file"] is not None:
             return _content(where, Path(match["file"]))
         if match["name"] not in environ:
-            message = f"{where} needs the environment variable {match['name']}, which is not set"
-            raise ConfigError(message)
+            raise ConfigError(f"{where} needs the environment variable {match['name']}, which is not set")
         return environ[match["name"]]
 
     bare = _BARE.search(value)
     if bare is not None and bare[1] in environ:
-        message = f"{where} has ${bare[1]}, which is not replaced"
-        raise ConfigError(message, hint=f"Write ${{{bare[1]}}}.")
+        raise ConfigError(f"{where} has ${bare[1]}, which is not replaced", hint=f"Write ${{{bare[1]}}}.")
     found = _VARIABLE.sub(look_up, value)
     if "${" in _VARIABLE.sub("", value):
         message = f"{where} has a ${{ that does not begin ${{NAME}}"
@@ -190,11 +188,9 @@ def _content(where: str, path: Path) -> str:
         # Editors add a final line end, which is no part of a secret.
         return path.read_text("utf-8").rstrip("\r\n")
     except OSError as error:
-        message = f"{where} needs the file {path}, which cannot be read: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{where} needs the file {path}, which cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        message = f"{where} needs the file {path}, which is not text"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{where} needs the file {path}, which is not text") from error
 
 
 def checked_token(where: str, text: str) -> str:

@@ -247,8 +247,7 @@ def schema_registry_settings(path: Path, table: Any, environ: Mapping[str, str])
         return {}
     found = {key: _checked(path, key, value, environ) for key, value in table.items()}
     if URL not in found:
-        message = f"{path}: [schema_registry] needs url"
-        raise ConfigError(message, hint='For example url = "http://127.0.0.1:8081".')
+        raise ConfigError(f"{path}: [schema_registry] needs url", hint='For example url = "http://127.0.0.1:8081".')
     if not all(url.strip().startswith(_PROTOCOLS) for url in found[URL].split(",")):
         message = f"{path}: [schema_registry] url is not an HTTP address"
         raise ConfigError(message, hint="For example http://127.0.0.1:8081; several are separated by commas.")
@@ -267,11 +266,9 @@ def schema_registry_settings(path: Path, table: Any, environ: Mapping[str, str])
 def _checked(path: Path, key: str, value: Any, environ: Mapping[str, str]) -> Any:
     where = f"{path}: [schema_registry] {key}"
     if isinstance(value, dict):
-        message = f"{where} is a table, not a setting"
-        raise ConfigError(message, hint='Names with dots are quoted: "max.retries".')
+        raise ConfigError(f"{where} is a table, not a setting", hint='Names with dots are quoted: "max.retries".')
     if key not in _SETTINGS:
-        message = f"{where} is not a setting of it"
-        raise ConfigError(message, hint=nearest(key, _SETTINGS))
+        raise ConfigError(f"{where} is not a setting of it", hint=nearest(key, _SETTINGS))
     if isinstance(value, str):
         value = expanded(where, value, environ)
     expected = _SETTINGS[key].kind
@@ -279,6 +276,5 @@ def _checked(path: Path, key: str, value: Any, environ: Mapping[str, str]) -> An
     is_flag = isinstance(value, bool)
     if not isinstance(value, expected) or (is_flag and expected is not bool):
         kinds = expected if isinstance(expected, tuple) else (expected,)
-        message = f"{where} must be {' or '.join(kind.__name__ for kind in kinds)}"
-        raise ConfigError(message)
+        raise ConfigError(f"{where} must be {' or '.join(kind.__name__ for kind in kinds)}")
     return str((path.parent / str(value)).resolve()) if key.endswith(".location") else value

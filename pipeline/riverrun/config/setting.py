@@ -83,11 +83,9 @@ class WholeNumbers:
         """Check the bounds."""
         check_type(path, where, value, int)
         if value < self.lowest:
-            message = f"{path}: {where} is {value!r}, and must be at least {self.lowest}"
-            raise ConfigError(message)
+            raise ConfigError(f"{path}: {where} is {value!r}, and must be at least {self.lowest}")
         if value > self.highest:
-            message = f"{path}: {where} is {value!r}, and must be at most {self.highest}"
-            raise ConfigError(message)
+            raise ConfigError(f"{path}: {where} is {value!r}, and must be at most {self.highest}")
         return int(value)
 
 
@@ -260,8 +258,7 @@ def _address(path: Path | str, where: str, text: str) -> str:
 
 def _directory(path: Path | str, where: str, text: str) -> str:
     if not text:
-        message = f"{path}: {where} is empty"
-        raise ConfigError(message, hint='Leave it out for ".riverrun/state", or name a directory.')
+        raise ConfigError(f"{path}: {where} is empty", hint='Leave it out for ".riverrun/state", or name a directory.')
     # `~` is replaced as shells do: nobody wants a directory of that name.
     return str(expanded_user(f"{path}: {where}", text))
 

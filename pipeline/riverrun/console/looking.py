@@ -161,8 +161,7 @@ class _Read:
 
     def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:  # noqa: ARG002 - as `Notes`
         """Refuse: the console only reads."""
-        message = "The console is read-only"
-        raise ReleaseError(message)
+        raise ReleaseError("The console is read-only")
 
 
 class _AppLook:

@@ -100,8 +100,7 @@ def table_of_changes(
     store = options.name
     if store is None:
         what = "handles truncations" if truncates else "keeps columns that were not logged"
-        message = f"A table that {what} needs a named store"
-        raise TopologyError(message, hint="Materialized(name=...)")
+        raise TopologyError(f"A table that {what} needs a named store", hint="Materialized(name=...)")
     node = plan.processor_name("KSTREAM-PROCESSOR-", consumed.name and f"{consumed.name}-rows")
     if repartition and not truncates:
         # The changes are sent: the row that the table has is only known where its key belongs.

@@ -108,11 +108,9 @@ def windowed_store(
     _check_supplied(options, windows)
     check_without_ttl(options, NoTtl.WINDOWS)
     if options.is_versioned:
-        message = f"Store {name} stores windows: it cannot be versioned"
-        raise TopologyError(message, hint="Leave history_retention out.")
+        raise TopologyError(f"Store {name} stores windows: it cannot be versioned", hint="Leave history_retention out.")
     if options.max_entries is not None:
-        message = f"Store {name} stores windows: retention, not max_entries, limits it"
-        raise TopologyError(message)
+        raise TopologyError(f"Store {name} stores windows: retention, not max_entries, limits it")
     retention_ms = windows.retention_ms
     if options.retention is not None:
         retention_ms = millis(options.retention, "retention")

@@ -121,8 +121,7 @@ class NamedAggregates:
 def unnamed(*functions: Any) -> None:
     """Refuse an aggregation that lacks functions."""
     if None in functions:
-        message = "aggregate() has nothing to aggregate by"
-        raise TopologyError(message, hint=_OWN)
+        raise TopologyError("aggregate() has nothing to aggregate by", hint=_OWN)
 
 
 def states_serde(functions: Functions) -> Serde[Any]:

@@ -214,8 +214,7 @@ class _Graph:
             del self.parents[child][parent]
             self.parents[child][merged] = None
         elif self._find(source, lambda name: merged in self.parents[name]) is None:
-            message = f"Repartition {source} cannot be merged with others below {parent}"
-            raise TopologyError(message)
+            raise TopologyError(f"Repartition {source} cannot be merged with others below {parent}")
         above = self.parents.pop(source)
         for parents in self.parents.values():
             if source in parents:

@@ -363,8 +363,7 @@ TABLE_OPTION = "Materialized(key_serde, value_serde) of the operator that create
 def serde_of(serde: Serde[Any] | None, what: str, where: str, option: str) -> Serde[Any]:
     """Return the serde, or raise an error that names the option for it."""
     if serde is None:
-        message = f"{where} needs a serde for its {what}"
-        raise TopologyError(message, hint=f"Pass it in {option}.")
+        raise TopologyError(f"{where} needs a serde for its {what}", hint=f"Pass it in {option}.")
     return serde
 
 

@@ -33,8 +33,7 @@ class Ranking:
     def of(cls, count: int, by: Field, *, largest: bool) -> Ranking:
         """Check the count."""
         if count < 1:
-            message = f"top() takes the first 1 or more values, not {count}"
-            raise TopologyError(message)
+            raise TopologyError(f"top() takes the first 1 or more values, not {count}")
         return cls(count, by, largest)
 
     @property

@@ -63,8 +63,7 @@ class TimeWindowedKStream(Generic[K, V]):
             TopologyError: If windows without end should forward when they close.
         """
         if isinstance(self._windows, UnlimitedWindows) and emit_strategy is EmitStrategy.ON_WINDOW_CLOSE:
-            message = "ON_WINDOW_CLOSE emit strategy cannot be used for UnlimitedWindows: they never close"
-            raise TopologyError(message)
+            raise TopologyError("ON_WINDOW_CLOSE emit strategy cannot be used for UnlimitedWindows: they never close")
         return replace(self, _emit=emit_strategy)
 
     @checked(consumer=function("stream"))
@@ -97,8 +96,7 @@ class TimeWindowedKStream(Generic[K, V]):
             TopologyError: If the windows never close.
         """
         if isinstance(self._windows, UnlimitedWindows):
-            message = "late() cannot be used for UnlimitedWindows: they never close"
-            raise TopologyError(message)
+            raise TopologyError("late() cannot be used for UnlimitedWindows: they never close")
         return replace(self, _late=Late(consumer, name_of(named)))
 
     @checked()

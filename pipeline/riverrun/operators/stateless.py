@@ -232,8 +232,7 @@ class Print:
         try:
             self._file = self._path.open("a", encoding="utf-8")
         except OSError as error:
-            message = f"Unable to write stream to file at [{self._path}]: {error}"
-            raise TopologyError(message) from error
+            raise TopologyError(f"Unable to write stream to file at [{self._path}]: {error}") from error
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ARG002 - an operator
         """Write one line."""

@@ -45,8 +45,7 @@ class TableRepartitionMap:
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Send the sides of one update to their groups; a null key is an error."""
         if key is None:
-            message = "Record key for the grouping KTable should not be null."
-            raise ProcessingError(message)
+            raise ProcessingError("Record key for the grouping KTable should not be null.")
         if self._is_versioned and not value.is_latest:
             return
         new_key, new = self._group_of(key, value.new)

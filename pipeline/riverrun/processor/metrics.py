@@ -255,8 +255,7 @@ class StreamsMetrics:
             TopologyError: If a sensor has.
         """
         if any(name in sensor.stats for sensor in self._sensors.values()):
-            message = f"A metric named '{name}' already exists, can't register another one."
-            raise TopologyError(message)
+            raise TopologyError(f"A metric named '{name}' already exists, can't register another one.")
 
     def measured(self) -> tuple[Measurement, ...]:
         """Return all metrics, for hosts."""
@@ -304,7 +303,6 @@ def _entity(scope: str, entity: str, tags: Mapping[str, str] | None) -> tuple[st
 def _check_forest(name: str, parents: Iterable[Sensor], seen: set[str]) -> None:
     for parent in parents:
         if parent.name in seen:
-            message = f"Circular dependency in sensors: {name} would send its values to {parent.name} twice"
-            raise TopologyError(message)
+            raise TopologyError(f"Circular dependency in sensors: {name} would send its values to {parent.name} twice")
         seen.add(parent.name)
         _check_forest(name, parent.parents, seen)

@@ -27,5 +27,4 @@ def __getattr__(name: str) -> typing.Any:
     """Load the expectations that are classes of Great Expectations on first use."""
     if name in __all__:
         return getattr(importlib.import_module("riverrun.quality.last_runs"), name)
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -177,8 +177,7 @@ def require_declared(config: AppConfig, version: str, role: str) -> None:
 
 
 def _no_spark() -> Any:
-    message = "an application is only loaded here"
-    raise AssertionError(message)
+    raise AssertionError("an application is only loaded here")
 
 
 class Versions:

@@ -127,16 +127,14 @@ async def _attempt(flight: PendingLookup) -> Any:
         # The function may raise a TimeoutError itself, which is a failure like any other.
         if limit.expired():
             flight.counts.timeouts += 1
-            message = f"no answer within {lookup.timeout_s:g} s"
-            raise TimeoutError(message) from error
+            raise TimeoutError(f"no answer within {lookup.timeout_s:g} s") from error
         raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         # Otherwise the function has cancelled itself: that must fail the look-up, not end it silently.
         if task is not None and task.cancelling():
             raise
-        message = "the function was cancelled from within"
-        raise ProcessingError(message) from error
+        raise ProcessingError("the function was cancelled from within") from error
 
 
 def begin(flight: PendingLookup, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:

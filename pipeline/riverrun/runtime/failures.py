@@ -349,8 +349,7 @@ def fail_at(error: BaseException, what: str = "Processing", **coordinates: str |
         raise _located(error, coordinates) from error
     if isinstance(error, RefusedRecordError):
         where = ", ".join(f"{name} {value}" for name, value in coordinates.items())
-        message = f"{error.message} ({where})"
-        raise RefusedRecordError(message, hint=error.hint) from error
+        raise RefusedRecordError(f"{error.message} ({where})", hint=error.hint) from error
     # It concerns no record, so no place is added.
     if isinstance(error, StreamsError):
         raise error

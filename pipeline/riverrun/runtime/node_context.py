@@ -232,8 +232,7 @@ class NodeContext:
         """
         complaint = PUNCTUATOR.complaint(punctuator)
         if complaint is not None:
-            message = f"{self.node}: the punctuator {complaint}"
-            raise TopologyError(message)
+            raise TopologyError(f"{self.node}: the punctuator {complaint}")
         if self.task_id == GLOBAL_TASK:
             message = f"schedule() not supported in global processor context: {self.node} fills a global store"
             raise TopologyError(message)

@@ -72,8 +72,7 @@ def answers_of(given: Answers) -> tuple[LookupAnswer, ...]:
     try:
         lines = Path(given).read_bytes().splitlines()
     except OSError as error:
-        message = f"The answers in {given} cannot be read: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"The answers in {given} cannot be read: {error.strerror}") from error
     return tuple(_answer(line, f"{given}, line {n}") for n, line in enumerate(lines, 1) if line.strip())
 
 
@@ -84,8 +83,7 @@ def _answer(line: bytes, where: str) -> LookupAnswer:
         message = f"{where} is not an answer: {error}"
         raise ConfigError(message, hint='Write {"node": ..., "argument": ..., "answer": ...}.') from error
     if (found.answer is _NO_ANSWER) == (found.error is None):
-        message = f"{where} needs either answer or error"
-        raise ConfigError(message)
+        raise ConfigError(f"{where} needs either answer or error")
     return LookupAnswer(found.node, found.argument, None if found.error is not None else found.answer, found.error)
 
 
@@ -166,8 +164,7 @@ class RecordingLookups:
         try:
             self._file: TextIO = path.open("w", encoding="utf-8")
         except OSError as error:
-            message = f"Answers cannot be recorded in {path}: {error.strerror}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"Answers cannot be recorded in {path}: {error.strerror}") from error
 
     @property
     def finished(self) -> int:

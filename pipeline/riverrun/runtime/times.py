@@ -134,8 +134,7 @@ class Punctuations:
         """Call `punctuate(time_ms)` first when the clock reaches `first_ms`, then at every interval."""
         interval_ms = millis(interval, "punctuation interval")
         if interval_ms < 1:
-            message = f"The minimum supported scheduling interval is 1 ms, not {interval!r}"
-            raise TopologyError(message)
+            raise TopologyError(f"The minimum supported scheduling interval is 1 ms, not {interval!r}")
         schedule = Schedule(first_ms, interval_ms, punctuate)
         self._schedules.append(schedule)
         self.next_due_ms = min(self.next_due_ms, first_ms)
@@ -146,8 +145,7 @@ class Punctuations:
     ) -> Schedule:
         """Call `punctuate` first at `start_ms`, or at the next interval since then if that has passed (KIP-1146)."""
         if start_ms < 0:
-            message = f"The minimum supported start time is the epoch, not {start_ms} ms"
-            raise TopologyError(message)
+            raise TopologyError(f"The minimum supported start time is the epoch, not {start_ms} ms")
         schedule = self.schedule(start_ms, interval, punctuate)
         if start_ms < now_ms:
             schedule.advance(now_ms)
@@ -388,8 +386,7 @@ def _processor_metadata(data: bytes) -> list[tuple[str, int]]:
     for _ in range(count):
         (length,) = struct.unpack_from(">i", data, at)
         if length < 0:
-            message = f"a name of {length} bytes"
-            raise ValueError(message)
+            raise ValueError(f"a name of {length} bytes")
         name = data[at + 4 : at + 4 + length].decode()
         (value,) = struct.unpack_from(">q", data, at + 4 + length)
         entries.append((name, value))

@@ -287,8 +287,7 @@ class _Use:
     def _reader(self, data: bytes) -> Read:
         if len(data) < HEAD_BYTES or data[0] != MAGIC:
             begin = data[:HEAD_BYTES].hex() or "nothing"
-            message = f"a value with a schema begins with 00 and the schema's id, four bytes, not with {begin}"
-            raise ValueError(message)
+            raise ValueError(f"a value with a schema begins with 00 and the schema's id, four bytes, not with {begin}")
         registry = registry_of(self._place.registry)
         _, schema_id = _HEAD.unpack_from(data)
         schema = registry.schema(schema_id, self._format.form)

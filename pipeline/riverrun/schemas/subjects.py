@@ -82,8 +82,7 @@ def check_settings(serde: str, settings: Mapping[str, Any]) -> None:
                 message, hint=f"{nearest(key, SERDE_SETTINGS)} Settings of clients belong in [schema_registry]."
             )
         if not isinstance(value, SERDE_SETTINGS[key].kind) and not (key == "subject.name.strategy" and callable(value)):
-            message = f"{serde}: {key} cannot be {value!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"{serde}: {key} cannot be {value!r}")
 
 
 def _strategy(given: str | Strategy) -> Strategy:

@@ -93,8 +93,7 @@ def year_within(text: str) -> tuple[str, int]:
     ('2000-01-01T00:00:00', 2921940)
     """
     if text in {"infinity", "-infinity"}:
-        message = f"{text} is later or earlier than any number: only a text can hold it"
-        raise ValueError(message)
+        raise ValueError(f"{text} is later or earlier than any number: only a text can hold it")
     found = _EXPANDED.fullmatch(text)
     if found is None or 0 < (year := int(found["year"])) <= _LAST_YEAR:
         return text, 0
@@ -233,8 +232,7 @@ def row_converter(columns: Mapping[str, Convert | None]) -> Convert | None:
                 try:
                     found[name] = convert(found[name])
                 except (ValueError, TypeError, ArithmeticError, KeyError) as error:
-                    message = f"column {name}: {error}"
-                    raise ValueError(message) from error
+                    raise ValueError(f"column {name}: {error}") from error
         return found
 
     return _nullable(row)

@@ -217,8 +217,7 @@ def rows_serdes(keys: Serde[Any], changes: Serde[Any]) -> tuple[Serde[Any], Serd
 def _arguments(changes: Serde[Any]) -> tuple[Any, ...]:
     function, arguments = changes.remake or (None, ())
     if function is not changes_serde:
-        message = f"{changes.name} does not read changes of rows: use Consumed.debezium()"
-        raise TypeError(message)
+        raise TypeError(f"{changes.name} does not read changes of rows: use Consumed.debezium()")
     return arguments
 
 
@@ -259,8 +258,7 @@ def row_after(change: RowChange[V]) -> V:
     """Return the row after a change that is no deletion."""
     if change.after is None:
         cause = "its table was truncated" if change.op == TRUNCATE else f"a change with op {change.op!r} has no row"
-        message = f"No row can be read: {cause}"
-        raise ValueError(message)
+        raise ValueError(f"No row can be read: {cause}")
     return change.after
 
 
@@ -300,8 +298,7 @@ class _Reader:
             return self._of_row(content(), converters.row)
         if envelope.op not in _OPERATIONS:
             found = "there is no op" if envelope.op is None else f"its op is {envelope.op!r}"
-            message = f"this is not a Debezium change: {found}. {_NO_ENVELOPE_HINT}"
-            raise ValueError(message)
+            raise ValueError(f"this is not a Debezium change: {found}. {_NO_ENVELOPE_HINT}")
         after, unavailable = self._available(envelope.after)
         return RowChange(
             envelope.op,
@@ -360,8 +357,7 @@ def _row(make: Callable[[Any], Any], columns: Any, unavailable: tuple[str, ...])
         reason = not_sent(unavailable) if unavailable else _beyond(columns)
         if not reason:
             raise
-        message = f"{error}. {reason}"
-        raise ValueError(message) from error
+        raise ValueError(f"{error}. {reason}") from error
 
 
 def _beyond(columns: Any) -> str:

@@ -178,5 +178,4 @@ class _Unknown:
 
 
 def _refuse(_data: bytes) -> Any:
-    message = "no object has been read yet"
-    raise ValueError(message)
+    raise ValueError("no object has been read yet")

@@ -40,8 +40,7 @@ class Placeholder:
         """Return the forms of the connector's `unavailable.value.placeholder`; after `hex:`, it is bytes."""
         data = bytes.fromhex(text[len(_HEX) :]) if text.startswith(_HEX) else text.encode()
         if not data:
-            message = "a placeholder needs a text: an empty one would stand for empty values"
-            raise ValueError(message)
+            raise ValueError("a placeholder needs a text: an empty one would stand for empty values")
         text = data.decode(errors="replace")
         as_bytes = {base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode(), data.hex()}
         # As Java's `UUID.nameUUIDFromBytes` and signed bytes.

@@ -250,8 +250,7 @@ def _own_name(application: Application, topic: str) -> str:
     names = {staged.get(name, name): name for name in topology.sink_topics}
     names |= {name: name for name in topology.external_topics}
     if topic not in names:
-        message = f"The application neither reads nor writes {topic[:_LONGEST_TEXT]} for others"
-        raise ConfigError(message)
+        raise ConfigError(f"The application neither reads nor writes {topic[:_LONGEST_TEXT]} for others")
     return names[topic]
 
 

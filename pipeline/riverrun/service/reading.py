@@ -116,8 +116,7 @@ class Bookmark:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             partition, after = json_decoder(tuple[int, RowPlace | None]).decode(data)
         except (ValueError, msgspec.MsgspecError) as error:
-            message = f"{shortened(text)} is not the `next` of a page"
-            raise ValueError(message) from error
+            raise ValueError(f"{shortened(text)} is not the `next` of a page") from error
         return cls(partition, after)
 
 
@@ -206,8 +205,7 @@ class StoreReader:
         roles: set[str] = set()
         mark = start or Bookmark(partitions[0])
         if mark.partition not in partitions:
-            message = f"The page is of partition {mark.partition}, which the request leaves out"
-            raise ValueError(message)
+            raise ValueError(f"The page is of partition {mark.partition}, which the request leaves out")
         for partition in [number for number in partitions if number >= mark.partition]:
             after = mark.after if partition == mark.partition else None
             if len(rows) >= wanted.limit:

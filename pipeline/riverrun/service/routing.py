@@ -55,8 +55,7 @@ class StorePlace:
             found = partition_for(key if inner is None else inner(serde.deserialize(key)), len(self.tasks))
         if not isinstance(found, int):
             if len(found) != 1:
-                message = f"The partitioner of {self.topic} must return one partition per key, not {found!r}"
-                raise ValueError(message)
+                raise ValueError(f"The partitioner of {self.topic} must return one partition per key, not {found!r}")
             (found,) = found
         if found not in range(len(self.tasks)):
             message = f"The partitioner of {self.topic} returned partition {found}, but the topic has {len(self.tasks)}"

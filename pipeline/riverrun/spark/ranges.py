@@ -215,8 +215,7 @@ def time_ms(text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        message = f"{text!r} is not a time"
-        raise RangeError(message, hint=_TIME_HINT) from error
+        raise RangeError(f"{text!r} is not a time", hint=_TIME_HINT) from error
     return (moment(time) - EPOCH) // timedelta(milliseconds=1)
 
 

@@ -181,8 +181,7 @@ def readable(topology: Topology, store: str) -> StoreBuilder:
             message = f"Store {store} is a global table: every instance fills it from {', '.join(found.source.topics)}"
             raise InvalidStateStoreError(message, hint="Read that topic.")
     names = ", ".join(sorted(name for name, builder in topology.stores.items() if builder.kind in READABLE))
-    message = f"The application has no store {store}"
-    raise InvalidStateStoreError(message, hint=f"It has: {names or 'none'}.")
+    raise InvalidStateStoreError(f"The application has no store {store}", hint=f"It has: {names or 'none'}.")
 
 
 def _changelogs(connected: ConnectedApplication, builder: StoreBuilder) -> dict[TaskId, TopicPartition]:

@@ -189,8 +189,7 @@ class Source:
     def __post_init__(self) -> None:
         # The builder would find it only when no statement is known any more.
         if not is_legal_topic(self.topic):
-            message = f"{self.topic!r} is not a legal topic name"
-            raise SqlError(message)
+            raise SqlError(f"{self.topic!r} is not a legal topic name")
 
     def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of its keys, windowed or not, and of its values, as `RecordLayout.serdes` does."""
@@ -212,8 +211,7 @@ class Catalog:
     def find(self, name: str, start: int | None) -> Source:
         """Return a source."""
         if name not in self.sources:
-            message = f"{name} does not exist."
-            raise SqlError(message, start, hint=nearest(name, self.sources))
+            raise SqlError(f"{name} does not exist.", start, hint=nearest(name, self.sources))
         return self.sources[name]
 
     def drop(self, statement: DropSource) -> None:
@@ -223,11 +221,9 @@ class Catalog:
             return
         source = self.find(name, start)
         if source.is_table != statement.is_table:
-            message = f"{name} is not a {'table' if statement.is_table else 'stream'}"
-            raise SqlError(message, start)
+            raise SqlError(f"{name} is not a {'table' if statement.is_table else 'stream'}", start)
         if source.is_read_only and statement.deletes:
-            message = f"Cannot delete topic for read-only source: {name}"
-            raise SqlError(message, start)
+            raise SqlError(f"Cannot delete topic for read-only source: {name}", start)
         del self.sources[name]
 
 
@@ -235,8 +231,7 @@ def checked_properties(statement: CreateSource, properties: Mapping[str, str]) -
     """Return the properties of WITH, with those of SET as defaults."""
     for name in statement.properties:
         if name not in _KNOWN:
-            message = f"WITH has no property {name}"
-            raise SqlError(message, statement.start, hint=nearest(name, _KNOWN))
+            raise SqlError(f"WITH has no property {name}", statement.start, hint=nearest(name, _KNOWN))
     given = dict(statement.properties)
     if "FORMAT" in given:
         if "KEY_FORMAT" in given or "VALUE_FORMAT" in given:
@@ -261,12 +256,10 @@ def checked_properties(statement: CreateSource, properties: Mapping[str, str]) -
 
 def _time_to_live(statement: CreateSource, value: Any) -> timedelta:
     if not statement.is_table:
-        message = "TTL is a property of tables: rows of a stream do not stay"
-        raise SqlError(message, statement.start)
+        raise SqlError("TTL is a property of tables: rows of a stream do not stay", statement.start)
     ttl_ms = _millis("TTL", str(value), statement.start)
     if ttl_ms == 0:
-        message = "TTL must be more than 0"
-        raise SqlError(message, statement.start)
+        raise SqlError("TTL must be more than 0", statement.start)
     return timedelta(milliseconds=ttl_ms)
 
 
@@ -293,8 +286,7 @@ def check_required(statement: CreateSource, given: Mapping[str, Any]) -> None:
     """Make sure that a declared source has a topic and a format."""
     for name in ("KAFKA_TOPIC", "VALUE_FORMAT"):
         if name not in given:
-            message = f'Missing required property "{name}" which has no default value.'
-            raise SqlError(message, statement.start)
+            raise SqlError(f'Missing required property "{name}" which has no default value.', statement.start)
 
 
 def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColumns) -> Source:
@@ -383,12 +375,10 @@ def _wrapping(given: Mapping[str, Any], values: Any, start: int) -> bool:
     if "WRAP_SINGLE_VALUE" not in given:
         return len(values) != 1 or not given.get(UNWRAPPED)
     if len(values) != 1:
-        message = "'WRAP_SINGLE_VALUE' is only valid for single-field value schemas"
-        raise SqlError(message, start)
+        raise SqlError("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas", start)
     wraps, format_ = bool(given["WRAP_SINGLE_VALUE"]), str(given.get("VALUE_FORMAT", ""))
     if not wraps and format_.startswith("PROTOBUF"):
-        message = f"Format '{format_}' does not support 'WRAP_SINGLE_VALUE' set to 'false'."
-        raise SqlError(message, start)
+        raise SqlError(f"Format '{format_}' does not support 'WRAP_SINGLE_VALUE' set to 'false'.", start)
     return wraps
 
 
@@ -418,6 +408,5 @@ def _millis(name: str, text: str, start: int) -> int:
     match = re.fullmatch(r"\s*([0-9]+)\s+([A-Za-z]+)\s*", text)
     unit = match[2].upper().removesuffix("S") if match else ""
     if match is None or unit not in UNITS:
-        message = f"{name} {text!r} is not a duration such as '10 SECONDS'"
-        raise SqlError(message, start)
+        raise SqlError(f"{name} {text!r} is not a duration such as '10 SECONDS'", start)
     return checked_duration(int((match[1].lstrip("0") or "0")[:_MOST_DIGITS]) * UNITS[unit], start)

@@ -103,8 +103,7 @@ def wanted_columns(
 
 def _check_id(part: str, format_: str, schema_id: Any, start: int, *, has_columns: bool) -> None:
     if not isinstance(schema_id, int) or isinstance(schema_id, bool):
-        message = f"{part}_SCHEMA_ID is the number of a schema, not {schema_id!r}"
-        raise SqlError(message, start)
+        raise SqlError(f"{part}_SCHEMA_ID is the number of a schema, not {schema_id!r}", start)
     if format_ not in SCHEMA_TYPES:
         message = (
             f"{part}_FORMAT should support schema inference when {part}_SCHEMA_ID is provided. "
@@ -186,8 +185,7 @@ class ColumnsFile:
             else:
                 self.path.unlink(missing_ok=True)
         except OSError as error:
-            message = f"{self.path} cannot be written: {error}"
-            raise SqlError(message) from error
+            raise SqlError(f"{self.path} cannot be written: {error}") from error
 
 
 class Recorder:

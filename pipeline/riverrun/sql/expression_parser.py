@@ -94,8 +94,7 @@ class ExpressionParser(Parser):
         for word in words:
             if not self.word(word):
                 found = repr(self._curr.text) if self._curr else "the end"
-                message = f"Expected {word}, found {found}"
-                raise self.fail(message)
+                raise self.fail(f"Expected {word}, found {found}")
 
     def is_next(self, *words: str) -> bool:
         """Return whether one of these words is next."""
@@ -106,8 +105,7 @@ class ExpressionParser(Parser):
         """Take a name, unchanged in backquotes and otherwise in upper case; return it with its offset."""
         token = self._curr
         if not token:
-            message = "Expected a name, found the end"
-            raise self.fail(message)
+            raise self.fail("Expected a name, found the end")
         if token.token_type == TokenType.IDENTIFIER:
             self._advance()
             return token.text, token.start
@@ -116,8 +114,7 @@ class ExpressionParser(Parser):
             return f"{token.text}{self._prev.text}".upper(), token.start
         upper = token.text.upper()
         if not (token.text[:1].isalpha() or token.text[:1] == "_") or token.token_type == TokenType.STRING:
-            message = f"Expected a name, found {token.text!r}"
-            raise self.fail(message)
+            raise self.fail(f"Expected a name, found {token.text!r}")
         if upper in RESERVED:
             message = f"{token.text!r} is a reserved word"
             raise self.fail(message, hint=f"To use it as a name, put it in backquotes: `{token.text}`")
@@ -186,8 +183,7 @@ class ExpressionParser(Parser):
         self.expect("(")
         digits = self.listed(self.number)
         if not 1 <= len(digits) <= 2:  # noqa: PLR2004 - precision and scale
-            message = f"DECIMAL takes a precision and a scale, not {len(digits)} numbers"
-            raise self.fail(message, self._prev)
+            raise self.fail(f"DECIMAL takes a precision and a scale, not {len(digits)} numbers", self._prev)
         precision, scale = (*digits, 0)[:2]
         if not 1 <= precision <= MOST_DIGITS or scale > precision:
             message = f"DECIMAL({precision}, {scale}) is impossible: precision is 1 to 64, and scale at most as much"
@@ -201,13 +197,11 @@ class ExpressionParser(Parser):
         """Take a whole number."""
         token = self._curr
         if not token or token.token_type != TokenType.NUMBER or not token.text.isdecimal():
-            message = "Expected a whole number"
-            raise self.fail(message)
+            raise self.fail("Expected a whole number")
         self._advance()
         found = int(token.text)
         if found > _MOST_NUMBER:
-            message = f"Number {token.text} is too large"
-            raise SqlError(message, token.start)
+            raise SqlError(f"Number {token.text} is too large", token.start)
         return found
 
     # Expressions
@@ -310,8 +304,7 @@ class ExpressionParser(Parser):
         if name == "MAP":
             return exp.Map(keys=list(self.listed(self._entry)))
         if self.word("DISTINCT"):
-            message = f"{name}(DISTINCT ...) is not supported"
-            raise SqlError(message, start)
+            raise SqlError(f"{name}(DISTINCT ...) is not supported", start)
         arguments = list(self.listed(self._argument))
         if name in _WITH_UNITS and arguments:
             arguments[0] = _unit(arguments[0])

@@ -88,8 +88,7 @@ def find_field(fields: Sequence[Field], node: exp.Column) -> int:
     if not found:
         near = difflib.get_close_matches(name, [each.name for each in fields], 1)
         close = nearest(name, near or [each.name for each in fields if not each.is_pseudo])
-        message = f"Column '{shown}' cannot be resolved."
-        raise SqlError(message, start_of(node), hint=close)
+        raise SqlError(f"Column '{shown}' cannot be resolved.", start_of(node), hint=close)
     if len(found) > 1:
         message = f"Column '{shown}' is ambiguous."
         hint = "Could be: " + ", ".join(f"{fields[number].source}.{name}" for number in found)
@@ -124,15 +123,13 @@ class Compiler:
                     if error.start is None:
                         error.start = start_of(node)
                     raise
-        message = f"{type(node).__name__.upper()} is not supported"
-        raise SqlError(message, start_of(node))
+        raise SqlError(f"{type(node).__name__.upper()} is not supported", start_of(node))
 
     def typed(self, node: exp.Expr, wanted: SqlType, what: str) -> str:
         """Return the code of an expression that must have a type; NULL fits every type."""
         code = self.code(node)
         if code.type not in {wanted, None}:
-            message = f"{what} must be {wanted}, not {code.type}"
-            raise SqlError(message, start_of(node))
+            raise SqlError(f"{what} must be {wanted}, not {code.type}", start_of(node))
         return code.text
 
     # Operands
@@ -155,8 +152,7 @@ class Compiler:
             return self._whole_number(text, sign)
         if "e" in text.lower():
             if math.isinf(float(text)):
-                message = f"Number overflows DOUBLE: {sign}{text[:_SHOWN]}"
-                raise SqlError(message)
+                raise SqlError(f"Number overflows DOUBLE: {sign}{text[:_SHOWN]}")
             return Code(self.constant(float(f"{sign}{text}")), Primitive.DOUBLE)
         value = decimal.Decimal(f"{sign}{text}")
         digits, scale = len(value.as_tuple().digits), -int(value.as_tuple().exponent)
@@ -189,8 +185,7 @@ class Compiler:
         """Write the field of a struct."""
         value, name = self.code(node.this), node.expression.name
         if not isinstance(value.type, Struct):
-            message = f"Only a STRUCT has fields, but this is {value.type}"
-            raise SqlError(message, start_of(node))
+            raise SqlError(f"Only a STRUCT has fields, but this is {value.type}", start_of(node))
         type_ = value.type.field(name)
         if type_ is None:
             message = f"Could not find field '{name}' in {value.type}"
@@ -207,8 +202,7 @@ class Compiler:
         elif isinstance(value.type, Map) and index.type == value.type.key:
             found = value.type.value
         else:
-            message = f"{value.type} has no item of type {index.type}"
-            raise SqlError(message, start_of(node))
+            raise SqlError(f"{value.type} has no item of type {index.type}", start_of(node))
         return Code(f"{self.constant(subscript)}({value.text}, {index.text})", found)
 
     # Operators
@@ -273,8 +267,7 @@ class Compiler:
     def is_null(self, node: exp.Is) -> Code:
         """Write IS NULL."""
         if not isinstance(node.expression, exp.Null):
-            message = "IS takes NULL or NOT NULL"
-            raise SqlError(message, start_of(node))
+            raise SqlError("IS takes NULL or NOT NULL", start_of(node))
         return _negated_if(node, Code(f"({self.code(node.this).text} is None)", Primitive.BOOLEAN))
 
     def between(self, node: exp.Between) -> Code:
@@ -303,8 +296,7 @@ class Compiler:
         """Write LIKE with ESCAPE."""
         sign = str(node.expression.this)
         if not isinstance(node.this, exp.Like) or len(sign) != 1:
-            message = "ESCAPE takes one character"
-            raise SqlError(message, start_of(node))
+            raise SqlError("ESCAPE takes one character", start_of(node))
         return self._like(node.this, sign)
 
     def _like(self, node: exp.Like, escape: str) -> Code:
@@ -387,8 +379,7 @@ class Compiler:
         for each in node.expressions:
             code = self.code(each.expression)
             if each.this.name in dict(fields):
-                message = f"Duplicate field names found in STRUCT: {each.this.name}"
-                raise SqlError(message, start_of(node))
+                raise SqlError(f"Duplicate field names found in STRUCT: {each.this.name}", start_of(node))
             fields.append((each.this.name, code.type or Primitive.STRING))
             parts.append(f"{self.constant(each.this.name)}: {self._part(code)}")
         return Code(f"{{{', '.join(parts)}}}", Struct(tuple(fields)))
@@ -444,8 +435,7 @@ class Compiler:
     def _lambda(self, node: exp.Expr, types: tuple[SqlType, ...]) -> Code:
         names = [each.name for each in node.expressions]
         if len(names) != len(types):
-            message = f"This lambda has {len(types)} parameters, not {len(names)}"
-            raise SqlError(message, start_of(node))
+            raise SqlError(f"This lambda has {len(types)} parameters, not {len(names)}", start_of(node))
         # Parameters are numbered by depth: an inner lambda's must not hide those of the lambda around it.
         outer, depth = dict(self.lambdas), len(self.lambdas)
         own = {name: Code(f"p{depth}_{n}", type_) for n, (name, type_) in enumerate(zip(names, types, strict=True))}

@@ -64,8 +64,7 @@ def message_of(schema: WrittenSchema, full_name: str | None) -> Any:
     try:
         file = _added(pool, "schema.proto", schema)
     except (TypeError, ValueError, LookupError) as error:
-        message = f"The Protobuf schema cannot be read: {error}"
-        raise SchemaError(message) from error
+        raise SchemaError(f"The Protobuf schema cannot be read: {error}") from error
     package = f"{file.package}." if file.package else ""
     names = [f"{package}{name}" for name in file.message_types_by_name]
     if full_name is None and len(names) == 1:
@@ -76,8 +75,7 @@ def message_of(schema: WrittenSchema, full_name: str | None) -> Any:
     try:
         return pool.FindMessageTypeByName(full_name)
     except KeyError:
-        message = f"The schema has no message {full_name}"
-        raise SchemaError(message, hint=f"There are {', '.join(names)}.") from None
+        raise SchemaError(f"The schema has no message {full_name}", hint=f"There are {', '.join(names)}.") from None
 
 
 def _added(pool: Any, name: str, schema: WrittenSchema | ReferencedSchema) -> Any:

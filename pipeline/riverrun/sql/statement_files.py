@@ -120,8 +120,7 @@ def _check(wanted: WantedColumns, columns: Columns) -> None:
     elif wanted.is_key and len(columns) > 1:
         problem = f"of keys has several fields, {', '.join(names)}, and a key has one column"
     if problem:
-        message = f"The schema of {wanted.subject} {problem}"
-        raise SqlError(message, hint="List the columns in the statement.")
+        raise SqlError(f"The schema of {wanted.subject} {problem}", hint="List the columns in the statement.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,8 +133,7 @@ def bytes_of_text(text: str) -> bytes:
     try:
         return binascii.a2b_base64(padded, strict_mode=True)
     except ValueError as error:
-        message = f"{shortened(text, _SHOWN)} is not Base64: {error}"
-        raise ValueError(message) from None
+        raise ValueError(f"{shortened(text, _SHOWN)} is not Base64: {error}") from None
 
 
 def double_text(value: float) -> str:
@@ -154,8 +153,7 @@ def timestamp_of_text(text: str) -> int:
     """Return ms since 1970 of an ISO 8601 text, in UTC unless it has an offset."""
     # Python takes 24:00 from 3.14 on, and Java does not: results must not depend on the version of Python.
     if _END_OF_DAY.search(text):
-        message = f"Invalid hour in {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"Invalid hour in {text!r}")
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)

@@ -364,8 +364,7 @@ def ttl_millis(ttl: timedelta | None) -> int | None:
         return None
     ttl_ms = millis(ttl, "ttl")
     if ttl_ms == 0:
-        message = "ttl must be positive"
-        raise TopologyError(message)
+        raise TopologyError("ttl must be positive")
     return ttl_ms
 
 
@@ -382,8 +381,7 @@ def _store(
     times: tuple[int, int] = (0, 0),
 ) -> StoreBuilder:
     if not is_legal_topic(name):
-        message = f"Store name {name!r} is illegal: 1 to 249 characters out of a-z A-Z 0-9 . _ -"
-        raise TopologyError(message)
+        raise TopologyError(f"Store name {name!r} is illegal: 1 to 249 characters out of a-z A-Z 0-9 . _ -")
     retention_ms, window_size_ms = times
     return StoreBuilder(
         name,

@@ -121,8 +121,7 @@ class MemoryBackend:
 
     def checkpoint(self, directory: Path) -> None:
         """Refuse: the state is in memory."""
-        message = f"State in memory cannot be copied to {directory}"
-        raise UnsupportedByHostError(message)
+        raise UnsupportedByHostError(f"State in memory cannot be copied to {directory}")
 
     def close(self) -> None:
         """Do nothing: entries stay, so that a task can be opened again in this process."""

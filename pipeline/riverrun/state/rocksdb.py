@@ -262,15 +262,13 @@ class RocksDbBackend:
     @property
     def _opened(self) -> Rdict:
         if self._db is None:
-            message = f"State in {self._directory} is closed"
-            raise StateError(message)
+            raise StateError(f"State in {self._directory} is closed")
         return self._db
 
     def _open(self) -> None:
         self.families.clear()
         if (self._directory / _DAMAGED).exists():
-            message = f"State in {self._directory} was found to be damaged"
-            raise CorruptStateError(message, hint=_RESTORABLE)
+            raise CorruptStateError(f"State in {self._directory} was found to be damaged", hint=_RESTORABLE)
         try:
             make_directory(self._directory)
             exists = (self._directory / "CURRENT").exists()

@@ -58,11 +58,9 @@ class StateFile:
     def check(self) -> None:
         """Make sure that both names stay within the directories they are joined to; `ValueError` if not."""
         if not _DIGEST.fullmatch(self.sha256):
-            message = f"{self.sha256!r} is not a SHA-256 checksum"
-            raise ValueError(message)
+            raise ValueError(f"{self.sha256!r} is not a SHA-256 checksum")
         if not _NAME.fullmatch(self.name):
-            message = f"{self.name!r} is not a name of a file"
-            raise ValueError(message)
+            raise ValueError(f"{self.name!r} is not a name of a file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,7 @@ class Manifest:
             for tp in (*found.changelogs, *found.inputs):
                 TopicPartition.parse(tp)
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-            message = f"not a snapshot's manifest: {error}"
-            raise SnapshotError(message) from error
+            raise SnapshotError(f"not a snapshot's manifest: {error}") from error
         return found
 
     @property
@@ -156,8 +153,7 @@ class SnapshotStore:
         try:
             self._files, self._root = fsspec.url_to_fs(url)
         except Exception as error:  # every kind of file store has its own errors
-            message = f"Snapshots cannot be kept at {url}: {error}"
-            raise SnapshotError(message) from error
+            raise SnapshotError(f"Snapshots cannot be kept at {url}: {error}") from error
 
     def manifests(self) -> Iterator[Manifest]:
         """Yield the existing snapshots, newest first. Unreadable manifests are skipped with a warning."""
@@ -215,8 +211,7 @@ class SnapshotStore:
         except SnapshotError:
             raise
         except Exception as error:  # as above
-            message = f"Snapshot {self._url}/{manifest.name} cannot be read: {error}"
-            raise SnapshotError(message) from error
+            raise SnapshotError(f"Snapshot {self._url}/{manifest.name} cannot be read: {error}") from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -236,8 +231,7 @@ class SnapshotStore:
             raise SnapshotError(message)
         self._files.get_file(place, str(target))
         if _described(target) != file:
-            message = f"File {file.name} of snapshot {self._url} is damaged: its checksum does not match"
-            raise SnapshotError(message)
+            raise SnapshotError(f"File {file.name} of snapshot {self._url} is damaged: its checksum does not match")
 
     def _collect(self) -> None:
         """Remove the oldest snapshots, and the files that only they have."""
@@ -273,8 +267,7 @@ class SnapshotStore:
         except FileNotFoundError:
             return []
         except Exception as error:  # as above
-            message = f"Snapshots at {self._url} cannot be listed: {error}"
-            raise SnapshotError(message) from error
+            raise SnapshotError(f"Snapshots at {self._url} cannot be listed: {error}") from error
         names = (path.rstrip("/").rsplit("/", 1)[-1] for path in found)
         # Files of other tools would count as snapshots otherwise.
         return sorted(name for name in names if name.endswith(_SUFFIX))
@@ -283,8 +276,7 @@ class SnapshotStore:
         try:
             content = read_document(self._files, self._root, self._place(_MANIFESTS, name))
         except Exception as error:  # as above
-            message = f"the manifest cannot be read: {error}"
-            raise SnapshotError(message) from error
+            raise SnapshotError(f"the manifest cannot be read: {error}") from error
         return content
 
     def _place(self, *parts: str) -> str:

@@ -47,8 +47,7 @@ class StoreSupplier:
             )
             raise TopologyError(message)
         if self.max_entries is not None and self.max_entries < 0:
-            message = "max_cache_size cannot be negative"
-            raise TopologyError(message)
+            raise TopologyError("max_cache_size cannot be negative")
 
 
 # Default of `windowstore.changelog.additional.retention.ms`: time for which the changelog of a store with retention keeps

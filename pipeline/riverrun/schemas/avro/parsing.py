@@ -127,8 +127,7 @@ def _check(known: Any) -> None:
         if isinstance(schema, list):
             names = [str(_name(each)) for each in schema]
             if len(set(names)) < len(names) or any(isinstance(each, list) for each in schema):
-                message = f"a union has a type twice, or another union: {', '.join(names)}"
-                raise ValueError(message)
+                raise ValueError(f"a union has a type twice, or another union: {', '.join(names)}")
         elif isinstance(schema, dict):
             _check_numbers(schema)
 
@@ -150,8 +149,7 @@ def _check_numbers(schema: dict[str, Any]) -> None:
 def _check_number(schema: dict[str, Any], name: str, least: int, most: int) -> None:
     found = schema.get(name)
     if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
-        message = f"{name} is {found!r}, not a number from {least} to {most}"
-        raise ValueError(message)
+        raise ValueError(f"{name} is {found!r}, not a number from {least} to {most}")
 
 
 def _named(schema: Any, registry: RegistryClient, changed: Callable[[Any], Any]) -> dict[str, Any]:

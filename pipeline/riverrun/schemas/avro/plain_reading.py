@@ -67,8 +67,7 @@ def number_at(data: bytes, at: int, bits: int = 64) -> tuple[int, int]:
     except IndexError:
         pass
     why = f"has more than {bits} bits" if end < len(data) or shift >= bits else "ends too early"
-    message = f"a number {why}, at byte {at} of {len(data)}"
-    raise ValueError(message)
+    raise ValueError(f"a number {why}, at byte {at} of {len(data)}")
 
 
 class _Source:
@@ -95,8 +94,7 @@ class _Source:
         """Count values that may have no bytes of their own."""
         self.left -= count
         if self.left < 0:
-            message = f"{len(self.data)} bytes hold too many values"
-            raise ValueError(message)
+            raise ValueError(f"{len(self.data)} bytes hold too many values")
 
     def number(self, bits: int = 64) -> int:
         """Return the next number."""
@@ -107,8 +105,7 @@ class _Source:
         """Return the next number, below another one."""
         found = self.number(BITS["int"])
         if not 0 <= found < number:
-            message = f"there is no {what} {found}, only {number}"
-            raise ValueError(message)
+            raise ValueError(f"there is no {what} {found}, only {number}")
         return found
 
 
@@ -194,8 +191,7 @@ class _Reader:
                     source.number()
                 # Before the loop, which would take as long as a foreign count says.
                 if count * smallest > len(source.data) - source.at:
-                    message = f"{count} values do not fit in {len(source.data) - source.at} bytes"
-                    raise ValueError(message)
+                    raise ValueError(f"{count} values do not fit in {len(source.data) - source.at} bytes")
                 source.spend(0 if smallest else count)
                 yield from range(count)
 
@@ -277,8 +273,7 @@ def _enum(written: Any, wanted: Any) -> Reading:
         number = source.choice(len(symbols), "symbol")
         found: str | None = known[number]
         if found is None:
-            message = f"the reader's {wanted['name']} has no symbol {symbols[number]}"
-            raise ValueError(message)
+            raise ValueError(f"the reader's {wanted['name']} has no symbol {symbols[number]}")
         return found
 
     return read
@@ -296,8 +291,7 @@ def default_of(schema: Any, default: Any, defined: Mapping[str, Any], tags: Tags
             if tags is None or not branch.is_tagged:
                 return found
             return dict([tags.of(branch.name)], **found) if branch.is_record else (branch.name, found)
-        message = f"{default!r} is not a default of a union"
-        raise ValueError(message)
+        raise ValueError(f"{default!r} is not a default of a union")
     kind, logical = kind_of(schema), logical_of(schema)
     found = _plain_default(kind, schema, default, defined, tags)
     return found if logical is None else logical.reader(schema)(found)
@@ -333,8 +327,7 @@ def _plain_default(  # noqa: C901, PLR0911 - one case per type
                 for each in schema["fields"]
                 if each["name"] in default or "default" in each or _raise(ValueError(f"{each['name']} has no default"))
             }
-    message = f"{default!r} is not a default of {name_of(schema)}"
-    raise ValueError(message)
+    raise ValueError(f"{default!r} is not a default of {name_of(schema)}")
 
 
 def _refusing(message: str) -> Reading:

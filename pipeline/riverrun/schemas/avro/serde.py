@@ -204,8 +204,7 @@ def _same(value: Any) -> Any:
 
 def _parsed(schema: Any, registry: RegistryClient) -> Any:
     if schema.schema_type not in {None, "AVRO"}:
-        message = f"A record has a schema of {schema.schema_type}, but the serde reads Avro"
-        raise SchemaError(message)
+        raise SchemaError(f"A record has a schema of {schema.schema_type}, but the serde reads Avro")
     return parsed(schema, registry)
 
 

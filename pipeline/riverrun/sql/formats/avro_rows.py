@@ -272,8 +272,7 @@ def _check(columns: Columns) -> None:
             message = f"Schema is not compatible with Avro: column `{name}` has a name that Avro does not allow"
             raise SqlError(message, hint="Names consist of letters, digits and _, and do not begin with a digit.")
         if isinstance(type_, Map) and type_.key is not Primitive.STRING:
-            message = f"Avro only supports MAPs with STRING keys: column `{name}` is a {type_}"
-            raise SqlError(message)
+            raise SqlError(f"Avro only supports MAPs with STRING keys: column `{name}` is a {type_}")
         if isinstance(type_, Struct):
             _check(type_.fields)
 
@@ -291,13 +290,11 @@ def _plain_times(schema: Any) -> Any:
 
 def _parsed(schema: Any, registry: RegistryClient) -> Any:
     if schema.schema_type not in {None, "AVRO"}:
-        message = f"A record has a schema of {schema.schema_type}, but the format of the source is AVRO"
-        raise SchemaError(message)
+        raise SchemaError(f"A record has a schema of {schema.schema_type}, but the format of the source is AVRO")
     try:
         return parsed(schema, registry, _plain_times)
     except ConfigError as error:
-        message = f"The schema of a record cannot be read: {error.message}"
-        raise SchemaError(message) from error
+        raise SchemaError(f"The schema of a record cannot be read: {error.message}") from error
 
 
 def _record(full_name: str, columns: Columns) -> Any:

@@ -186,8 +186,7 @@ class ObjectReader:
 
 
 def _refuse(_data: bytes) -> Any:
-    message = "no record has been read yet"
-    raise ValueError(message)
+    raise ValueError("no record has been read yet")
 
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -291,8 +290,7 @@ def read_column(name: str, read: Callable[[Any], Any], value: Any) -> None:
     try:
         _ = None if value is None else read(value)
     except (TypeError, ValueError, ArithmeticError) as error:
-        message = f"{name}: {error}"
-        raise ValueError(message) from None
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _struct_reader(columns: Columns) -> Callable[[Any], dict[str, Any]]:

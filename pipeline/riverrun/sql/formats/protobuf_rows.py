@@ -179,8 +179,7 @@ def _check_type(name: str, type_: SqlType, *, is_inner: bool) -> None:
     elif isinstance(type_, Map) and type_.key not in _KEYS:
         problem = f"PROTOBUF format does not support maps with keys of {type_.key}"
     if problem is not None:
-        message = f"{problem}: column `{name}`"
-        raise SqlError(message, hint="Put the inner array or map into a STRUCT.")
+        raise SqlError(f"{problem}: column `{name}`", hint="Put the inner array or map into a STRUCT.")
     if isinstance(type_, Array | Map):
         _check_type(name, type_.item if isinstance(type_, Array) else type_.value, is_inner=True)
     if isinstance(type_, Struct):
@@ -438,8 +437,7 @@ def _decimal(exact: Callable[[Any], decimal.Decimal], value: Any) -> decimal.Dec
     if not isinstance(value, dict):
         return exact(value)
     if len(value["value"]) > _DECIMAL_BYTES:
-        message = f"a DECIMAL of {len(value['value'])} bytes"
-        raise ValueError(message)
+        raise ValueError(f"a DECIMAL of {len(value['value'])} bytes")
     unscaled = decimal.Decimal(int.from_bytes(value["value"], "big", signed=True))
     return exact(unscaled.scaleb(-value["scale"], CONTEXT))
 

@@ -63,8 +63,7 @@ def _kafka(columns: Columns) -> Serde[Any]:
         raise SqlError(message)
     name, type_ = columns[0]
     if type_ not in _KAFKA:
-        message = f"The 'KAFKA' format does not support type '{type_}', column: `{name}`"
-        raise SqlError(message)
+        raise SqlError(f"The 'KAFKA' format does not support type '{type_}', column: `{name}`")
     return _single(_KAFKA[type_])
 
 
@@ -172,8 +171,7 @@ def key_serde(
     """Return the serde of keys: tuples of the values of the key's columns. Arguments are those of `value_serde`."""
     if format_ == "NONE" and columns:
         named = ", ".join(name for name, _ in columns)
-        message = f"The 'NONE' format can only be used when no columns are defined. Got: {named}"
-        raise SqlError(message)
+        raise SqlError(f"The 'NONE' format can only be used when no columns are defined. Got: {named}")
     if not columns:
         return _no_key()
     return value_serde(

@@ -177,8 +177,7 @@ class FunctionRegistry:
         alike = [each for each in known if _parameters(each) == _parameters(overload)]
         for each in alike:
             if each.own:
-                message = f"{each.signature} is a function of ksqlDB's"
-                raise WrongArguments(message, hint="Choose another name.")
+                raise WrongArguments(f"{each.signature} is a function of ksqlDB's", hint="Choose another name.")
             known.remove(each)
         known.append(overload)
 
@@ -306,8 +305,7 @@ def find_scalar(name: str, argument_types: Sequence[Argument]) -> Scalar:
     match = REGISTRY.find("scalar", name, tuple(argument_types))
     returns = match.returns()
     if returns is None:
-        msg = "scalar"
-        raise REGISTRY.refusal(msg, name, tuple(argument_types))
+        raise REGISTRY.refusal("scalar", name, tuple(argument_types))
     overload = match.overload
     made = overload.run(*argument_types) if overload.typed else overload.run
     run = match.converted(_guarded(made, nulls=overload.takes_nulls, most=_most(returns)))
@@ -368,8 +366,7 @@ def lambda_parameters(name: str, other_types: Sequence[Argument]) -> tuple[tuple
         if fit is not None:
             types = [[resolved(part, fit[1]) for part in each.parameters] for each in lambdas]
             return tuple(tuple(type_ for type_ in each if type_ is not None) for each in types)
-    msg = "scalar"
-    raise REGISTRY.refusal(msg, name, given)
+    raise REGISTRY.refusal("scalar", name, given)
 
 
 def find_aggregate(
@@ -382,8 +379,7 @@ def find_aggregate(
     match = REGISTRY.find("aggregate", name, tuple(argument_types))
     returns = match.returns()
     if returns is None:
-        msg = "aggregate"
-        raise REGISTRY.refusal(msg, name, tuple(argument_types))
+        raise REGISTRY.refusal("aggregate", name, tuple(argument_types))
     wanted = tuple(
         given if asked is None else asked for given, asked in zip(argument_types, match.wanted(), strict=True)
     )
@@ -410,7 +406,6 @@ def find_table_function(name: str, argument_types: Sequence[Argument]) -> TableF
     match = REGISTRY.find("table", name, tuple(argument_types))
     returns = match.returns()
     if returns is None:
-        msg = "table"
-        raise REGISTRY.refusal(msg, name, tuple(argument_types))
+        raise REGISTRY.refusal("table", name, tuple(argument_types))
     run = match.converted(match.overload.run)
     return TableFunction(returns, run if match.overload.own else in_type(run, Array(returns)))

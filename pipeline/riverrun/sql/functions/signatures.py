@@ -140,8 +140,7 @@ def parse_signature(text: str) -> Signature:
     """
     found = _SIGNATURE.fullmatch(text)
     if found is None:
-        message = f"not a signature: {text}"
-        raise ValueError(message)
+        raise ValueError(f"not a signature: {text}")
     tokens = _Tokens(found["parameters"])
     parameters: list[Parameter] = []
     required, repeated = 0, None

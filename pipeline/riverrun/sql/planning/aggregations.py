@@ -221,8 +221,7 @@ def aggregated(
 def _check_source(relation: Relation, window: WindowClause | None, group: exp.Expr, *, expires: bool) -> None:
     """Make sure that the rows of a source can be put into windows, and that those of a result can expire."""
     if relation.table is not None and window is not None:
-        message = "WINDOW clause is only supported for streams."
-        raise SqlError(message, start_of(group))
+        raise SqlError("WINDOW clause is only supported for streams.", start_of(group))
     if expires and window is not None:
         raise SqlError(TTL_PLACES, start_of(group))
 

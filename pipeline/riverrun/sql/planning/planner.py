@@ -166,8 +166,7 @@ class StatementPlan:
             # From the DSL, which knows no statements: without this, the message would have no place in the file.
             raise SqlError(error.message, statement.start, hint=error.hint) from error
         except RecursionError:
-            message = "The statement is nested too deeply"
-            raise SqlError(message, statement.start) from None
+            raise SqlError("The statement is nested too deeply", statement.start) from None
 
     def _check_circles(self, statement: CreateSource | InsertInto, query: Query) -> None:
         """Make sure that no row of a query comes back to a topic that the query reads: it would go round for ever."""
@@ -196,8 +195,7 @@ class StatementPlan:
         source = self._declared(statement, given) if query is None else self._derived(statement, query, given)
         # `_derived` adds the streams of LATE INTO to the catalog, perhaps under the name of this statement.
         if known is None and statement.name in self.catalog.sources:
-            message = f"{statement.name} is the stream of its own late rows, too"
-            raise SqlError(message, statement.start)
+            raise SqlError(f"{statement.name} is the stream of its own late rows, too", statement.start)
         # Built only to be checked: an unsupported format or type must be refused here, with the statement's place, even if
         # no query reads the source.
         source.serdes()
@@ -216,8 +214,7 @@ class StatementPlan:
     def _check_unread(self, known: Source, start: int) -> None:
         """Make sure that no query reads the earlier declaration of a table: both would be one table."""
         if known.name in self.tables:
-            message = f"Cannot replace {known.name}: an earlier statement reads it"
-            raise SqlError(message, start)
+            raise SqlError(f"Cannot replace {known.name}: an earlier statement reads it", start)
 
     def _derived(self, statement: CreateSource, query: Query, given: Mapping[str, Any]) -> Source:
         store = self._new_store(statement.name) if statement.is_table else None
@@ -249,11 +246,9 @@ class StatementPlan:
         if key_format == "NONE" and result.key and "KEY_FORMAT" not in given:
             key_format = "KAFKA"
         if not result.key and given.get("KEY_FORMAT", "NONE") != "NONE":
-            message = "Key format specified for stream without key columns."
-            raise SqlError(message, statement.start)
+            raise SqlError("Key format specified for stream without key columns.", statement.start)
         if not result.value:
-            message = "The projection contains no value columns."
-            raise SqlError(message, statement.start)
+            raise SqlError("The projection contains no value columns.", statement.start)
         topic = given.get("KAFKA_TOPIC", self.properties.get(PREFIX, "") + statement.name)
         defaults = {
             "VALUE_FORMAT": first.value_format,
@@ -295,8 +290,7 @@ class StatementPlan:
             )
             raise SqlError(message, statement.start)
         if target.layout.headers:
-            message = f"Cannot insert into {target.name} because it has header columns"
-            raise SqlError(message, statement.start)
+            raise SqlError(f"Cannot insert into {target.name} because it has header columns", statement.start)
         if target.layout.changes is not None:
             message = f"Cannot insert into {target.name}: {target.layout.value_format} is only read"
             raise SqlError(message, statement.start)

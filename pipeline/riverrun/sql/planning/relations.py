@@ -329,8 +329,7 @@ def exploded(nodes: Sequence[exp.Expr], relation: Relation) -> tuple[list[exp.Ex
     if not calls:
         return list(nodes), relation
     if relation.stream is None:
-        message = "Table source is not supported with table functions"
-        raise SqlError(message, start_of(calls[0]))
+        raise SqlError("Table source is not supported with table functions", start_of(calls[0]))
     compiler, arguments = Compiler(relation.fields), list[Code]()
     explosion = _Explosion(tuple(_made(call, compiler, arguments) for call in calls))
     note = repr([digest_of(each.function.apply) for each in explosion.calls])

@@ -26,8 +26,7 @@ def check_replacement(statement: CreateSource, known: Source | None) -> None:
         message = f"Cannot add {kind} '{statement.name}': CREATE OR REPLACE is not supported on source {kind}s."
         raise SqlError(message, statement.start)
     if known is not None and not statement.replaces:
-        message = f"Cannot add {kind} '{statement.name}': it already exists."
-        raise SqlError(message, statement.start)
+        raise SqlError(f"Cannot add {kind} '{statement.name}': it already exists.", statement.start)
     if known is not None and statement.query is not None:
         message = f"Cannot replace {kind} '{statement.name}': it is the result of a query."
         raise SqlError(message, statement.start, hint=_HINT)
@@ -46,8 +45,7 @@ def check_columns(known: Source, source: Source, start: int) -> None:
     elif known.ttl != source.ttl or replace(after, value=before.value) != before:
         problem = "its key, formats and properties must stay the same"
     if problem:
-        message = f"Cannot replace {source.name}: {problem}"
-        raise SqlError(message, start)
+        raise SqlError(f"Cannot replace {source.name}: {problem}", start)
 
 
 @dataclass(slots=True)
@@ -148,8 +146,7 @@ def row_of(number: int) -> Callable[[Any], Any]:
 
 
 def _unwritten(_rows: Any) -> bytes:
-    message = "Rows of several layouts are only read"
-    raise TypeError(message)
+    raise TypeError("Rows of several layouts are only read")
 
 
 def _alike(one: RecordLayout, other: RecordLayout) -> bool:

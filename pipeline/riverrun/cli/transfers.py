@@ -266,7 +266,6 @@ class Follows(Protocol):
 
     def __call__(self, *, ends: Callable[[], bool], on_report: Callable[[FollowReport], None]) -> FollowReport:
         """Return the last report."""
-        ...
 
 
 def follow_until_stopped(name: str, follow: Follows) -> None:

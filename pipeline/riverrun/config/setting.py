@@ -34,7 +34,6 @@ class Values(Protocol):
     @property
     def bounds(self) -> str:
         """Return a sentence of what is allowed; empty if the type says it all."""
-        ...
 
     def checked(self, path: Path | str, where: str, value: Any) -> Any:
         """Return a value as the application has it.
@@ -47,7 +46,6 @@ class Values(Protocol):
         Raises:
             ConfigError: If the setting cannot have this value.
         """
-        ...
 
 
 class StreamsSetting(NamedTuple):

@@ -69,11 +69,9 @@ class CommittedOffsets(Protocol):
         self, tps: Iterable[TopicPartition], patience_s: float = STABLE_SECONDS
     ) -> Mapping[TopicPartition, CommittedOffset]:
         """Return them once no transaction is open that commits any."""
-        ...
 
     def noted(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         """Return them as they are now, without those of open transactions."""
-        ...
 
 
 def fence_named(

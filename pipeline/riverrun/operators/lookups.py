@@ -116,12 +116,10 @@ class StreamLookup:
         self._order = order
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children, and measure look-ups."""
         self._context = context
         self._latency = latency_sensor(context.metrics, self._name, self._counts, lambda: self._pending)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Start the look-up of a record."""
         order, context = self._order, self._context
         order.made += 1
         flight = PendingLookup(self.lookup, key, value, self._threads, self._counts, self._name)
@@ -192,7 +190,6 @@ class StreamLookup:
             forward(key, each, timestamp, headers)
 
     def close(self) -> None:
-        """Cancel the look-ups on their way."""
         started = set(self._waiting()).difference(self._unstarted)
         if started:
             self._executor.cancel([record.flight for record in started])

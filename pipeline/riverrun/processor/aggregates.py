@@ -61,19 +61,15 @@ class AggregateFunction(Protocol):
 
     def initial(self) -> Any:
         """Return the state without records."""
-        ...
 
     def add(self, state: Any, value: Any, /) -> Any:
         """Return the state with a record added. In windows and sessions, values may be None."""
-        ...
 
     def merge(self, first: Any, second: Any, /) -> Any:
         """Return the state of two merged sessions, of which the second ends later."""
-        ...
 
     def result(self, state: Any, /) -> Any:
         """Return what rows show of a state."""
-        ...
 
 
 @runtime_checkable
@@ -82,7 +78,6 @@ class SubtractableAggregateFunction(AggregateFunction, Protocol):
 
     def undo(self, state: Any, value: Any, /) -> Any:
         """Return the state with a record taken out that was added before."""
-        ...
 
 
 def read(of: Field, value: Any) -> Any:

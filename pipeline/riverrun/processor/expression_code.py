@@ -43,12 +43,10 @@ class Operation(Protocol):
     @property
     def kind(self) -> str:
         """The operation."""
-        ...
 
     @property
     def parts(self) -> tuple[Any, ...]:
         """The operands."""
-        ...
 
 
 def columns_of(expression: Operation) -> tuple[str, ...]:

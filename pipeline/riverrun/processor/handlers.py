@@ -204,7 +204,6 @@ class DeserializationExceptionHandler(Protocol):
         self, context: ErrorHandlerContext, record: ConsumerRecord[bytes | None, bytes | None], exception: Exception, /
     ) -> Response:
         """Decide how to proceed."""
-        ...
 
 
 class ProcessingExceptionHandler(Protocol):
@@ -214,7 +213,6 @@ class ProcessingExceptionHandler(Protocol):
         self, context: ErrorHandlerContext, record: Record[Any, Any] | None, exception: Exception, /
     ) -> Response:
         """Decide how to proceed. The record is this node's input, None within a punctuation."""
-        ...
 
 
 class ProductionExceptionHandler(Protocol):
@@ -230,7 +228,6 @@ class ProductionExceptionHandler(Protocol):
 
     def __call__(self, context: ErrorHandlerContext, record: ProducerRecord, exception: Exception, /) -> Response:
         """Decide how to proceed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

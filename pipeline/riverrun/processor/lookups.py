@@ -214,19 +214,15 @@ class LookupExecutor(Protocol):
     @property
     def finished(self) -> int:
         """Number of look-ups that have finished so far."""
-        ...
 
     def start(self, flight: PendingLookup) -> None:
         """Start a look-up."""
-        ...
 
     def wait(self, seen: int, timeout_s: float) -> None:
         """Wait until more look-ups have finished than `seen`, or the time (s) is up."""
-        ...
 
     def cancel(self, flights: Iterable[PendingLookup]) -> None:
         """Cancel look-ups, and wait briefly for their cleanup."""
-        ...
 
 
 @dataclass(slots=True)

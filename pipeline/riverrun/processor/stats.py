@@ -44,11 +44,9 @@ class MeasurableStat(Protocol):
 
     def record(self, config: MetricConfig, value: float, time_ms: int) -> None:
         """Add a value that was recorded at a time (ms)."""
-        ...
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
         """Return the statistic at a time (ms)."""
-        ...
 
 
 class Sample:

@@ -45,12 +45,10 @@ class Serdes(Protocol):
     @property
     def key_serde(self) -> Serde[Any]:
         """Return the serde of keys."""
-        ...
 
     @property
     def value_serde(self) -> Serde[Any]:
         """Return the serde of values."""
-        ...
 
 
 # These identify a row; the window's columns exist only for windowed keys.

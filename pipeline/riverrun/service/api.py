@@ -65,11 +65,9 @@ class ServedInstance(Host, Watched, Protocol):
 
     def scale(self, threads: int) -> None:
         """Change the number of stream threads."""
-        ...
 
     def pause(self, *, paused: bool = True) -> None:
         """Pause processing, or resume it."""
-        ...
 
 
 class Parameters(BaseModel):

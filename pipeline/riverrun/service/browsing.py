@@ -77,23 +77,18 @@ class Browsed(Protocol):
 
     def topics(self) -> list[dict[str, Any]]:
         """Return the topics that the application reads or writes for others."""
-        ...
 
     def records(self, topic: str, asked: Asked) -> dict[str, Any]:
         """Return a page of a topic's records."""
-        ...
 
     def letters(self, asked: AskedLetters) -> dict[str, Any]:
         """Return a page of dead letters."""
-        ...
 
     def letter(self, place: str) -> dict[str, Any] | None:
         """Return a letter; None if there is none at this place."""
-        ...
 
     def turn(self) -> AbstractContextManager[bool]:
         """Take a turn among few readers."""
-        ...
 
 
 class Browsing:

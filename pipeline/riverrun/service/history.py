@@ -48,11 +48,9 @@ class Watched(MeasuredInstance, Protocol):
     @property
     def assignment(self) -> AssignmentInfo | None:
         """The leader's last assignment, which says where all tasks are."""
-        ...
 
     def failed(self) -> tuple[FailedRecord, ...]:
         """Return the last failures: of records that were skipped, and of stream threads that have ended."""
-        ...
 
 
 class Ring:

@@ -48,35 +48,28 @@ class Host(Protocol):
     @property
     def server(self) -> str:
         """`host:port` of its HTTP interface."""
-        ...
 
     @property
     def application(self) -> Application:
         """The application that it runs."""
-        ...
 
     @property
     def layout(self) -> Layout | None:
         """Its tasks; None before they are known."""
-        ...
 
     @property
     def live_version(self) -> str | None:
         """The version that is live; None if the application was never released."""
-        ...
 
     def status(self) -> InstanceStatus:
         """Return the status of this instance."""
-        ...
 
     @property
     def assignment(self) -> AssignmentInfo | None:
         """The leader's last assignment, which says where all tasks are."""
-        ...
 
     def ask(self, question: StoreQuery) -> AnswerPage | Refusal:
         """Answer a question to a task that runs here."""
-        ...
 
 
 _OK = 200

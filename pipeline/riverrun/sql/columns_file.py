@@ -73,7 +73,6 @@ class Resolver(Protocol):
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
         """Return the columns."""
-        ...
 
 
 def wanted_columns(

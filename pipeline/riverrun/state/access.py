@@ -69,7 +69,6 @@ class FoldsInParts(Protocol):
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
         """Return an aggregation in parts; None if the store has to be called."""
-        ...
 
 
 @runtime_checkable
@@ -78,7 +77,6 @@ class KeepsForwarded(Protocol):
 
     def get_forwarded(self, key: Any, *_as_of: int) -> Any:
         """Return the value that listeners know, or None."""
-        ...
 
 
 @runtime_checkable
@@ -87,7 +85,6 @@ class LooksUpInParts(Protocol):
 
     def cached_get(self) -> CachedGet | None:
         """Return look-ups in parts; None if the store has to be called."""
-        ...
 
 
 @runtime_checkable
@@ -96,4 +93,3 @@ class PutsInParts(Protocol):
 
     def cached_put(self) -> CachedPut | None:
         """Return puts in parts; None if the store has to be called."""
-        ...

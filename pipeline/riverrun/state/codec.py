@@ -89,39 +89,30 @@ class ValueCodec(Protocol):
     @property
     def values(self) -> StoredValues:
         """The converter of the values alone, without times."""
-        ...
 
     def encode(self, key: Any, value: Any) -> bytes:
         """Return the value of a key in the store's form."""
-        ...
 
     def decode(self, key: Any, data: bytes) -> Any:
         """Return the value of a key, read from the store's form."""
-        ...
 
     def joined(self, data: bytes, time: int) -> bytes:
         """Join the bytes of a value and its time (ms) to the store's form."""
-        ...
 
     def split(self, data: bytes) -> tuple[bytes, int]:
         """Split the store's form into the bytes of the value and its time (ms); 0 if values have none."""
-        ...
 
     def parts(self, key: Any, value: Any) -> tuple[Any, int]:
         """Return the value of a key without its time, and that time (ms); 0 if values have none."""
-        ...
 
     def whole(self, value: Any, time: int) -> Any:
         """Return a value with its time (ms)."""
-        ...
 
     def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
         """Return stored bytes by key as changelog records; `times` (ms) are those of the updates."""
-        ...
 
     def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
         """Return the values of changelog records as stored bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,11 +180,9 @@ class _SharedTable:
         self._lowest, self._end = _TIME.pack(start), _END.pack(end)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value, or None."""
         return self._table.get(self._lowest + key)
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield entries with `lower <= key < upper`."""
         first = self._lowest + (lower or b"")
         end = self._end if upper is None else self._lowest + upper
         rows = self._table.scan(first, end, reverse=reverse)

@@ -113,7 +113,6 @@ class JoinWindowStateStore:
                     yield self._keys.read(raw), time, self._values.read(raw, data)
 
     def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
         pending = self._core.pending
         return self._puts(pending.items(), self.first_kept) if pending else {}
 
@@ -233,16 +232,13 @@ class ListValueStateStore:
             self._floor = None
 
     def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
         return {self.name: self._core.pending} if self._core.pending else {}
 
     def committed(self) -> None:
-        """Forget the pending writes, which are in the backend."""
         self._core.committed()
         self._live = []
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Convert changelog records to the backend's form."""
         self._floor = b""
         return {self.name: dict(self._core.restored(batch))}
 

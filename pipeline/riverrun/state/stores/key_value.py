@@ -56,7 +56,6 @@ class KeyValueStateStore:
         self._cache = hold_back(self._codec, pause, stored=self._stored, write=self._write) if builder.caching else None
 
     def get(self, key: Any) -> Any:
-        """Return the value, or None."""
         try:
             store_key = self._key_bytes(key)
         except Exception as error:  # a serde may raise anything
@@ -79,7 +78,6 @@ class KeyValueStateStore:
         return None if data is None else self._codec.decode(key, data)
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value; None deletes."""
         try:
             store_key = self._key_bytes(key)
         except Exception as error:  # a serde may raise anything
@@ -92,19 +90,16 @@ class KeyValueStateStore:
         cache.put(store_key, key if type(key) in self._fixed_keys else self._key_of(store_key), value, context)
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Set the value if there is none; return the previous value."""
         known = self.get(key)
         if known is None:
             self.put(key, value)
         return known
 
     def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
-        """Set several values."""
         for key, value in entries:
             self.put(key, value)
 
     def delete(self, key: Any) -> Any:
-        """Delete the value, and return it."""
         known = self.get(key)
         self.put(key, None)
         return known
@@ -126,7 +121,6 @@ class KeyValueStateStore:
         return self._scan(None, None, reverse=True)
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
-        """Return entries whose serialized key starts with `prefix`."""
         return self._scan(prefix, prefix_end(prefix))
 
     def approximate_num_entries(self) -> int:
@@ -235,24 +229,20 @@ class KeyValueStateStore:
         return put
 
     def flush(self) -> None:
-        """Pass held-back updates to the listener."""
         self._core.flush()
 
     def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
         pending = self._core.pending
         puts: Puts = {self.name: pending} if pending else {}
         return puts if self._lru is None else {**puts, **self._lru.puts()}
 
     def committed(self) -> None:
-        """Forget the pending writes, which are in the backend."""
         self._core.committed()
         if self._lru is not None:
             self._lru.committed()
         self.forget_reads()
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Convert changelog records to the backend's form."""
         entries, lru = self._core.restored(batch), self._lru
         if lru is None:
             return {self.name: dict(entries)}

@@ -62,7 +62,6 @@ class SessionStateStore:
 
     @property
     def expired_puts(self) -> int:
-        """Number of puts that were ignored because their session had expired."""
         return self._kept.refused
 
     @property
@@ -71,7 +70,6 @@ class SessionStateStore:
         return self._kept.find_first()
 
     def put(self, session: Windowed[Any], value: Any) -> None:
-        """Set the value of a session; None deletes. Ignored and counted if the session has expired."""
         end, kept = session.window.end, self._kept
         if not kept.first <= end < kept.end and not kept.takes(end):
             return
@@ -97,7 +95,6 @@ class SessionStateStore:
             self._recent.put(raw, suffix, b"", kept.first)
 
     def remove(self, session: Windowed[Any]) -> None:
-        """Delete a session."""
         self.put(session, None)
 
     def fetch_session(self, key: Any, start: int, end: int) -> Any:
@@ -108,7 +105,6 @@ class SessionStateStore:
         return self._read(key, self._keys.written(key) + SUFFIX.pack(end, start))
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Return the key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
         return self._of_key(key, earliest_end, latest_start, reverse=False)
 
     def backward_find_sessions(
@@ -130,7 +126,6 @@ class SessionStateStore:
         return self._of_keys(key_from, key_to, earliest_end, latest_start, reverse=True)
 
     def fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Return all sessions of a key, by end."""
         return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:

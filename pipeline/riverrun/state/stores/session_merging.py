@@ -49,7 +49,6 @@ class MergesSessions(Protocol):
 
     def merging(self, fold: SessionFold) -> Merging | None:
         """Return the function that adds a record; None if sessions have to be found, removed and put one by one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,6 @@ class WindowStateStore:
 
     @property
     def expired_puts(self) -> int:
-        """Number of puts that were ignored because their window had expired."""
         return self._kept.refused
 
     @property
@@ -75,7 +74,6 @@ class WindowStateStore:
         return self._kept.find_first()
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
-        """Set the value of a window; None deletes. Ignored and counted if the window has expired."""
         kept = self._kept
         if not kept.first <= window_start < kept.end and not kept.takes(window_start):
             return

@@ -130,7 +130,6 @@ class CountingTask(Protocol):
     @property
     def dropped(self) -> Mapping[str, int]:
         """Return the number of records that were not processed, by reason."""
-        ...
 
 
 class LateShare:

@@ -59,23 +59,18 @@ class AlignedTask(Protocol):
     @property
     def needs_commit(self) -> bool:
         """Return whether there is progress since the last commit."""
-        ...
 
     def process_until(self, latest_ms: int) -> None:
         """Hold back records with later event times (ms)."""
-        ...
 
     def report_next_times(self, *, reports: bool) -> None:
         """Set whether commits include the event times of the next records."""
-        ...
 
     def next_times(self) -> Mapping[TopicPartition, int]:
         """Return, per input with a buffered record, the event time (ms) to which this record advances it."""
-        ...
 
     def request_commit(self) -> None:
         """Request a commit at once."""
-        ...
 
 
 class Aligned(Protocol):
@@ -84,12 +79,10 @@ class Aligned(Protocol):
     @property
     def task(self) -> AlignedTask:
         """Return the task that processes."""
-        ...
 
     @property
     def last_commit(self) -> Mapping[TopicPartition, tuple[int, str]]:
         """Return offset and metadata of the last commit per input: a new object after each commit."""
-        ...
 
 
 class Resting(Protocol):
@@ -97,7 +90,6 @@ class Resting(Protocol):
 
     def __contains__(self, task_id: TaskId) -> bool:
         """Return whether a task's commit is under way."""
-        ...
 
 
 class LookUp(Protocol):
@@ -110,7 +102,6 @@ class LookUp(Protocol):
         internal: Iterable[TopicPartition],
     ) -> FoundProgress:
         """Return the commits of inputs, the ends of external ones, and those of internal ones."""
-        ...
 
 
 @dataclass(slots=True)

@@ -96,15 +96,12 @@ class Interruptions(Protocol):
 
     def attend(self) -> None:
         """Called between two records, several times per millisecond, when stores are at rest."""
-        ...
 
     def pause(self) -> None:
         """Called within a commit, when stores may be read by key, but not scanned."""
-        ...
 
     def away(self) -> AbstractContextManager[None]:
         """Return a context to enter while the thread waits for brokers and touches no store."""
-        ...
 
 
 class Undisturbed:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from riverrun.cli.output import echo
-from riverrun.cli.project import App, Master, confirm, settings_of
+from riverrun.cli.project import App, Master, confirm, flag, settings_of
 from riverrun.cli.release import AsJson, CommandOutcome, report
 
 if TYPE_CHECKING:
@@ -36,16 +36,10 @@ def backfill(
     *,
     from_beginning: Annotated[
         bool,
-        typer.Option(
-            "--from-beginning",
-            metavar="",
-            help="Recompute tables that depend on all records, too: from all records of the inputs.",
-        ),
+        flag("--from-beginning", "Recompute tables that depend on all records, too: from all records of the inputs."),
     ] = False,
-    plan: Annotated[
-        bool, typer.Option("--plan", metavar="", help="Show what the backfill would do to each output, and stop.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Begin without asking first.")] = False,
+    plan: Annotated[bool, flag("--plan", "Show what the backfill would do to each output, and stop.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", "Begin without asking first.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compute an interval of event time: again where it is processed already, and for the first time where it is not.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -103,6 +103,12 @@ def _say(error: StreamsError) -> None:
     console.print(Text.assemble(("Error:", "bold red"), f" {visible(redacted(error.message))}"), soft_wrap=True)
     if error.hint:
         console.print(Text.assemble(("Hint:", "yellow"), f" {visible(redacted(error.hint))}"), soft_wrap=True)
+
+
+def flag(*words: str) -> Any:
+    """Return the option of a flag: its names, then its help."""
+    *names, said = words
+    return typer.Option(*names, metavar="", help=said)
 
 
 App = Annotated[str, typer.Argument(help="Name of the application in streams.toml.")]

@@ -13,7 +13,7 @@ import typer
 
 from riverrun.cli.gathering import gathering
 from riverrun.cli.output import echo
-from riverrun.cli.project import settings_of
+from riverrun.cli.project import flag, settings_of
 from riverrun.errors import ConfigError
 from riverrun.records import MOST_PARTITIONS, counted
 
@@ -102,10 +102,8 @@ def read(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many records.")
     ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", metavar="", help="Wait for more records, until Ctrl-C.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one record per line.")] = False,
+    follow: Annotated[bool, flag("--follow", "-f", "Wait for more records, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON, one record per line.")] = False,
 ) -> None:
     """Show the committed records of a topic: place, time, key and value.
 
@@ -145,10 +143,7 @@ def write(
         ),
     ] = None,
     records: Annotated[
-        bool,
-        typer.Option(
-            "--records", metavar="", help="Lines are records as `topic read --json` prints them, headers included."
-        ),
+        bool, flag("--records", "Lines are records as `topic read --json` prints them, headers included.")
     ] = False,
 ) -> None:
     """Write lines to a topic, one record each. Values are JSON unless --value-serde or --app says otherwise.

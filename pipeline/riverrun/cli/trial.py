@@ -11,7 +11,7 @@ import typer
 
 from riverrun.cli.archive import Url, url_of
 from riverrun.cli.output import echo
-from riverrun.cli.project import App, Version, settings_of
+from riverrun.cli.project import App, Version, flag, settings_of
 from riverrun.cli.topic import shown_line
 from riverrun.errors import ConfigError
 from riverrun.records import counted
@@ -42,7 +42,7 @@ def try_out(
         Path | None, typer.Option(help="File to write the answers of look-ups to, for --answers.")
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one record per line.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON, one record per line.")] = False,
 ) -> None:
     """Process archived records in memory, and show what the topology writes. Needs no broker, and changes nothing.
 

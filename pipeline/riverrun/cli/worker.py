@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from riverrun.cli.output import echo
-from riverrun.cli.project import App, Master, Version, settings_of, tell_of_staging
+from riverrun.cli.project import App, Master, Version, flag, settings_of, tell_of_staging
 from riverrun.cli.run import show_figures
 from riverrun.cli.signals import Ending, end_now, stop_then_end
 from riverrun.config.streams import MOST_INSTANCES, MOST_THREADS
@@ -72,14 +72,10 @@ def worker(
     master: Master = None,
     *,
     until_caught_up: Annotated[
-        bool,
-        typer.Option(
-            "--until-caught-up", metavar="", help="Run all tasks alone, and stop as soon as nothing is left to process."
-        ),
+        bool, flag("--until-caught-up", "Run all tasks alone, and stop as soon as nothing is left to process.")
     ] = False,
     in_process: Annotated[
-        bool,
-        typer.Option("--in-process", metavar="", help="Run all tasks alone in this process, where breakpoint() works."),
+        bool, flag("--in-process", "Run all tasks alone in this process, where breakpoint() works.")
     ] = False,
 ) -> None:
     """Run an instance of an application until Ctrl-C or SIGTERM stops it. Instances share the tasks."""

@@ -400,7 +400,6 @@ class OffsetVector:
     offsets: Mapping[TopicPartition, int]
 
     def __str__(self) -> str:
-        """Return the text form."""
         return ",".join(f"{tp}@{offset}" for tp, offset in sorted(self.offsets.items()))
 
     @classmethod

@@ -87,7 +87,6 @@ class NewRecordsTrigger(BaseEventTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Poll forever."""
         state: dict[str, Any] = {}
         while True:
             try:

@@ -187,7 +187,6 @@ class BoundedRunOperator(BaseOperator):
         return unless_empty(context, self._unless_another_runs(context, conclude), skip=self.skip_if_empty)
 
     def _keep_corrections(self, context: Context, found: dict[str, Any]) -> None:
-        """Keep with the task what was corrected."""
         if found:
             compared, count = found["compared"], found["corrections"]
             self.log.info("%d rows compared that were computed again, %d corrections", compared, count)

@@ -54,7 +54,6 @@ class _Work:
             self.percent = max(self.percent, share)
 
     def said(self, now_s: float) -> str:
-        """Return the progress as text."""
         seconds = now_s - self.began_s
         rate = (self.done - self.first) / seconds if seconds > 0 else 0.0
         speed = f", {rate:,.0f}/s" if rate else ""

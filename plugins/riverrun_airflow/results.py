@@ -59,7 +59,6 @@ class RunResult:
     compared: int = 0
 
     def told(self) -> dict[str, Any]:
-        """Return it as an object of JSON."""
         return asdict(self)
 
 

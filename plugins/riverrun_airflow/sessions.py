@@ -166,7 +166,6 @@ def is_judged(project: ProjectConfig, app: str) -> bool:
 
 
 def judged(project: ProjectConfig, app: str, check: str) -> Check:
-    """Return a check of the history."""
     from riverrun.quality.gate import Verdict
     from riverrun.records import OffsetVector
 

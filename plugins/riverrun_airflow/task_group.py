@@ -228,7 +228,6 @@ class DecoratedRunOperator(DecoratedOperator, BoundedRunOperator):
         super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs)
 
     def execute(self, context: Context) -> Any:
-        """Ask the function, and run."""
         self._ask(context)
         return super().execute(context)
 

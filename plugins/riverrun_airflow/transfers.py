@@ -243,7 +243,6 @@ class Told:
 
     @property
     def facts(self) -> dict[str, str]:
-        """The facts of each event."""
         return {"kind": self.kind, "name": self.name, "topic": self.topic}
 
 

@@ -112,7 +112,6 @@ class DriverTrigger(LookTrigger):
             yield event
 
     async def on_kill(self) -> None:
-        """Ask the driver to end."""
         await asyncio.to_thread(self._end)
 
     def _look(self) -> Look:

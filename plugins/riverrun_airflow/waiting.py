@@ -117,7 +117,6 @@ class WatchOperator(BaseOperator):
         return waited(self, context, wanted | {"max_lag": int(self.max_lag)}, self.every_s)
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the findings of the watch."""
         return ended(event)
 
 
@@ -164,11 +163,9 @@ class ProcessedSensor(BaseSensorOperator):
         return sensed(self, context) if self.deferrable else super().execute(context)
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once."""
         return poked(self, context)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return what was processed."""
         ended(event)
         return self.result(context, "")
 
@@ -177,11 +174,9 @@ class ProcessedSensor(BaseSensorOperator):
         return LookTrigger({"kind": "processed", **self._wanted(context)}, self.config, self.riverrun_conn_id)
 
     def look(self, context: Context) -> Look:
-        """Look once at the application."""
         return look(located(self.config, self.riverrun_conn_id).project(), "processed", **self._wanted(context))
 
     def result(self, context: Context, found: str) -> dict[str, Any]:  # noqa: ARG002 - as all sensors
-        """Return what was processed."""
         return self._wanted(context)
 
     def _wanted(self, context: Context) -> dict[str, str]:
@@ -251,11 +246,9 @@ class NewRecordsSensor(BaseSensorOperator):
         return sensed(self, context) if self.deferrable else super().execute(context)
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once."""
         return poked(self, context)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return what has arrived."""
         return self.result(context, ended(event))
 
     def trigger(self, context: Context) -> LookTrigger:
@@ -263,11 +256,9 @@ class NewRecordsSensor(BaseSensorOperator):
         return LookTrigger({"kind": "arrived", **self._wanted(context)}, self.config, self.riverrun_conn_id)
 
     def look(self, context: Context) -> Look:
-        """Look once at the topics."""
         return look(located(self.config, self.riverrun_conn_id).project(), "arrived", **self._wanted(context))
 
     def result(self, context: Context, found: str) -> dict[str, Any]:  # noqa: ARG002 - as all sensors
-        """Return what has arrived."""
         arrived: dict[str, Any] = json.loads(found)
         return arrived
 

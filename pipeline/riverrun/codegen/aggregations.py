@@ -67,7 +67,6 @@ class Constantly:
     reads_records: ClassVar[bool] = False
 
     def expressions(self, _named: Named, _item: Callable[[int], str]) -> tuple[str, str]:
-        """Return both expressions."""
         return self.first, self.add
 
 

@@ -31,11 +31,9 @@ class PickledFunction:
     code: bytes = field(repr=False)
 
     def __str__(self) -> str:
-        """Return the name."""
         return self.name
 
     def load(self) -> Any:
-        """Return the function, or a copy of it."""
         import cloudpickle  # noqa: PLC0415 - few applications have such functions
 
         return cloudpickle.loads(self.code)

@@ -268,7 +268,6 @@ def _long_number(path: Path) -> str:
 
 
 def _declared_ids(name: str, table: Any) -> tuple[str, ...]:
-    """Return the ids of the versions that a table declares."""
     if not isinstance(table, dict):
         return (f"{name}-v1",)
     versions = table.get("versions", {})

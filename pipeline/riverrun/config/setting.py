@@ -78,7 +78,6 @@ class WholeNumbers:
         return f"At least {self.lowest}{'' if self.highest == LARGEST_LONG else f', at most {self.highest}'}."
 
     def checked(self, path: Path | str, where: str, value: Any) -> int:
-        """Check the bounds."""
         check_type(path, where, value, int)
         if value < self.lowest:
             raise ConfigError(f"{path}: {where} is {value!r}, and must be at least {self.lowest}")
@@ -96,7 +95,6 @@ class Replicas:
 
     @property
     def bounds(self) -> str:
-        """Return both bounds."""
         return self._numbers.bounds
 
     def checked(self, path: Path | str, where: str, value: Any) -> int:
@@ -117,7 +115,6 @@ class Flag:
     type_name: ClassVar[str] = "true/false"
 
     def checked(self, path: Path | str, where: str, value: Any) -> bool:
-        """Check the type."""
         check_type(path, where, value, bool)
         return bool(value)
 
@@ -137,12 +134,10 @@ class OneOf:
 
     @property
     def bounds(self) -> str:
-        """Return all values."""
         listed = ", ".join(f"`{value}`" for value in dict.fromkeys(self.allowed.values()))
         return f"Allowed: {listed}{', or `module:attribute`' if self.takes_code else ''}."
 
     def checked(self, path: Path | str, where: str, value: Any) -> str:
-        """Return the value that a word stands for."""
         if self.takes_code and isinstance(value, str) and ATTRIBUTE.fullmatch(value):
             return value
         if not isinstance(value, str) or value not in self.allowed:
@@ -153,7 +148,6 @@ class OneOf:
 
 
 def one_of(*words: str, takes_code: bool = False) -> OneOf:
-    """Return words that stand for themselves."""
     return OneOf({word: word for word in words}, takes_code)
 
 
@@ -185,7 +179,6 @@ class Text:
     type_name: ClassVar[str] = "text"
 
     def checked(self, path: Path | str, where: str, value: Any) -> str:
-        """Return what the text stands for."""
         return self.read(path, where, _plain(path, where, value))
 
 
@@ -220,7 +213,6 @@ class Names:
     type_name: ClassVar[str] = "list of texts"
 
     def checked(self, path: Path | str, where: str, value: Any) -> tuple[str, ...]:
-        """Check each name."""
         check_type(path, where, value, list)
         for each in value:
             check_type(path, f"{where}: an item", each, str)
@@ -239,7 +231,6 @@ class Prefixed:
     type_name: ClassVar[str] = "table"
 
     def checked(self, path: Path | str, where: str, value: Any) -> Any:  # noqa: ARG002 - those of a client are its library's
-        """Return the value unchanged."""
         return value
 
 

@@ -70,7 +70,6 @@ class Instances:
         ]
 
     def close(self) -> None:
-        """Close connections."""
         for members in self._members.values():
             members.close()
 
@@ -142,7 +141,6 @@ class Looking:
         return self._seen
 
     def close(self) -> None:
-        """Close all connections."""
         for threads in (self._threads, self._asking):
             threads.shutdown(wait=False, cancel_futures=True)
         for app in self._apps.values():
@@ -156,7 +154,6 @@ class _Read:
         self._notes = notes
 
     def read(self) -> dict[str, bytes]:
-        """Return the records."""
         return dict(self._notes)
 
     def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:  # noqa: ARG002 - as `Notes`
@@ -189,7 +186,6 @@ class _AppLook:
         }
 
     def close(self) -> None:
-        """Close connections to instances."""
         self._instances.close()
 
     def _version(self, admin: Admin, version: str, release: Release) -> dict[str, Any]:
@@ -278,7 +274,6 @@ class ProjectWatch:
         return {"looked_at": looked_ms, "every_ms": every_ms, "kept_ms": KEPT_MS, **self._ring.since(at_ms)}
 
     def close(self) -> None:
-        """Stop polling."""
         self._ends.set()
         # The thread may be waiting for a page.
         self._is_wanted.set()

@@ -39,12 +39,10 @@ class _Rows(Processor[Any, Any, Any, Any]):
         self._truncates = truncates
 
     def init(self, context: ProcessorContext[Any, Any]) -> None:
-        """Open the table."""
         self._context = context
         self._rows = context.get_state_store(self._store)
 
     def process(self, record: Record[Any, Any]) -> None:
-        """Forward one change."""
         change = record.value
         if self._truncates and change is not None and change.op == TRUNCATE:
             while keys := self._some_keys():

@@ -212,7 +212,6 @@ def window_aggregate(windows: FixedWindows, aggregator: Aggregator) -> OperatorO
 
 
 def session_aggregate(windows: SessionWindows, how: SessionAggregator) -> OperatorOf:
-    """Return a factory of operators for sessions."""
     return lambda store, node: StreamSessionWindowAggregate(
         store.name,
         windows,

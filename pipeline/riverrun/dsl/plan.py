@@ -51,7 +51,6 @@ class Unnamed:
             self.add_changelog(name)
 
     def add_changelog(self, store: str) -> None:
-        """Record the changelog of a store."""
         self.changelogs.append(f"{store}-changelog")
 
     def check(self) -> None:
@@ -100,7 +99,6 @@ class Plan:
     is_built: bool = False
 
     def add_step(self, step: Callable[[Topology], object]) -> None:
-        """Append a step."""
         # The steps are written once: the built topology would silently lack this one.
         if self.is_built:
             message = "The topology is already built: it would lack operators that are added to its StreamsBuilder now"
@@ -126,7 +124,6 @@ class Plan:
         return given if given is not None else generated
 
     def store_name(self, prefix: str) -> str:
-        """Return a generated store name."""
         return self.processor_name(f"{prefix}STATE-STORE-")
 
     def persists(self, given: bool | None) -> bool:  # noqa: FBT001 - the value of an option

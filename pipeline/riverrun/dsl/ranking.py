@@ -31,14 +31,12 @@ class Ranking:
 
     @classmethod
     def of(cls, count: int, by: Field, *, largest: bool) -> Ranking:
-        """Check the count."""
         if count < 1:
             raise TopologyError(f"top() takes the first 1 or more values, not {count}")
         return cls(count, by, largest)
 
     @property
     def functions(self) -> tuple[Any, ...]:
-        """Return what the fingerprint covers."""
         return "top", self.count, self.by, self.largest
 
     @property
@@ -90,7 +88,6 @@ class Ranking:
     def stored(
         self, materialized: Materialized[Any, Any] | None, value_serde: Serde[Any] | None
     ) -> Materialized[Any, Any]:
-        """Return the options of the store of lists."""
         options: Materialized[Any, Any] = materialized or Materialized()
         if options.value_serde is not None:
             return options

@@ -39,7 +39,6 @@ class JoinArguments:
     named: Named | None
 
     def of_stream(self) -> tuple[JoinWindows, StreamJoined[Any, Any, Any]]:
-        """Return windows and options of a join with a stream."""
         self._refuse(
             "stream", "select_key() first to join by another key", key_selector=self.key_selector, named=self.named
         )
@@ -51,7 +50,6 @@ class JoinArguments:
         return self.windows, self.joined or StreamJoined()
 
     def of_table(self) -> Joined[Any, Any, Any]:
-        """Return the options of a join with a table."""
         hint = "select_key() first to join a table by another key"
         self._refuse("table", hint, windows=self.windows, key_selector=self.key_selector, named=self.named)
         if isinstance(self.joined, StreamJoined):

@@ -195,7 +195,6 @@ class ActiveTask:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return warnings about its state."""
         return (*self._opened.warnings, *self.tables.warnings)
 
     @property
@@ -293,7 +292,6 @@ class ActiveTask:
 
     @property
     def prepared(self) -> TaskCommit:
-        """Return the commit that was prepared last."""
         return self._commit
 
     def note_changelog_ends(self, ends: Mapping[TopicPartition, int]) -> None:

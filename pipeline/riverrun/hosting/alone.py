@@ -291,7 +291,6 @@ class _Place:
                 self._tell_who_is_waited_for(admin)
 
     def leave(self) -> None:
-        """Free the place."""
         self._leaves.set()
         self._thread.join()
 

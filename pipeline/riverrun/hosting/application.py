@@ -84,7 +84,6 @@ class Application:
         return replace(self, config=replace(self.config, streams=streams))
 
     def sub_topology(self, number: int) -> SubTopology:
-        """Return a sub-topology by its id."""
         return next(sub for sub in self.topology.sub_topologies() if sub.id == number)
 
     def task_spec(self, task_id: TaskId, inputs: tuple[TopicPartition, ...]) -> TaskSpec:

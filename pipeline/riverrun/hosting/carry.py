@@ -36,7 +36,6 @@ class Carry:
     functions: dict[Name, Word] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         state = f"carried, at {self.at}" if self.is_done else "being carried"
         return "\n".join([f"state is {state}", *(f"  {fate}" for fate in self.fates)])
 

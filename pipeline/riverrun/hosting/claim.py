@@ -237,7 +237,6 @@ class Claim:
         self._own_commits = [self._own_commits[0], self._own_commits[0] | dict(offsets)]
 
     def end_commit(self) -> None:
-        """Note that the commit has succeeded."""
         self._own_commits = self._own_commits[-1:]
         self.aside = self._remaining
 

@@ -44,7 +44,6 @@ class GateVerdict:
         return bool(self.warnings) and not self.critical and not self.approved_by
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         lines = [f"verdict {self.id}, at {self.at}: {self._summary}"]
         for name, outcome in self.outcomes.items():
             word, colon, found = outcome.partition(":")
@@ -125,7 +124,6 @@ class HeldRun:
         return f"its gate has warnings without an approval: {', '.join(self.verdict.warnings)}"
 
     def hint(self, app: str) -> str:
-        """Return what to do about it."""
         if self.state is not HeldState.HELD:
             return _HINTS[self.state].format(app=app)
         discard = f"take the run back: riverrun held discard {app}"
@@ -134,7 +132,6 @@ class HeldRun:
         return f"Correct the expectations and judge again: riverrun held judge {app}. Or {discard}"
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         told = f"the outputs of run {self.id} of {self.version} are held back: {self.progress}"
         return told if self.verdict is None else f"{told}\n{self.verdict}"
 
@@ -161,6 +158,5 @@ class PublishedRun:
     verdict: GateVerdict | None = None
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         told = f"run {self.id}: {counted(self.records, 'record')} published"
         return told if self.verdict is None else f"{told}\n{self.verdict}"

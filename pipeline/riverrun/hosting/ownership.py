@@ -53,12 +53,10 @@ _ID_BYTES = 8
 
 
 def transactional_id(application_id: str, owner: TaskId | str) -> str:
-    """Return the transactional id of a task, which is its lock, or of the owner of tasks."""
     return f"{application_id}-{owner}"
 
 
 def named_owners(commits: Mapping[TopicPartition, CommittedOffset]) -> set[str]:
-    """Return the owners that committed offsets name."""
     return {owner for found in commits.values() if (owner := OffsetMetadata.decode(found.metadata).owner)}
 
 

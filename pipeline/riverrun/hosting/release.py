@@ -81,12 +81,10 @@ class Action:
     carries: bool = False
 
     def take(self, releaser: Any, argument: str = "", *, carry: bool = False) -> Any:
-        """Call the method that has its name."""
         arguments = [argument] if self.option else []
         return getattr(releaser, self.name)(*arguments, **({"carry": carry} if self.carries else {}))
 
     def command(self, app: str, argument: str = "") -> str:
-        """Return the command line."""
         return f"riverrun release {self.name} {app}" + (f" --{self.option} {argument}" if argument else "")
 
 
@@ -200,7 +198,6 @@ class Release:
     changed_ms: Natural = 0
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         lines = [f"{self.app}: {self.live} is live; release: {self.step.value} {self.candidate or ''}".rstrip()]
         if self.step not in SETTLED:
             lines += self.lost_records
@@ -225,7 +222,6 @@ class Release:
 
     @property
     def name(self) -> str:
-        """Return the name under which it is kept."""
         return self.app
 
     @property
@@ -333,7 +329,6 @@ class ReleaseChange:
 
     @classmethod
     def between(cls, before: Release | None, after: Release) -> ReleaseChange:
-        """Return the change from a release to the next."""
         from importlib.metadata import version  # noqa: PLC0415 - loads far more than this module, which every worker needs
 
         names = [each.name for each in fields(after) if each.name not in _BOOKKEEPING]
@@ -358,7 +353,6 @@ class ReleaseChange:
         )
 
     def __str__(self) -> str:
-        """Describe it on one line."""
         at = _text_of(self.at_ms)
         step = self.step if self.before == self.step else f"{self.before} -> {self.step}"
         release = f"{self.live} is live" + (f", {self.candidate} {self._role}" if self._role else "")
@@ -371,7 +365,6 @@ class ReleaseChange:
 
     @property
     def name(self) -> str:
-        """Return the name under which it is kept."""
         return f"{self.app}/{self.revision}"
 
     @property

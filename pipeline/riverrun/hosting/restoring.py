@@ -207,7 +207,6 @@ class StoreChangelogReader:
             self._heard_at = self._asked_at = time.monotonic()
 
     def remove(self, task: Task) -> None:
-        """Stop restoring a task."""
         restore = self._restores.pop(task, None)
         if restore is not None:
             self._stop_reading(restore.open)

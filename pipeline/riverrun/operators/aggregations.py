@@ -96,7 +96,6 @@ class Aggregator:
         return None if self.initializer is None else self.initializer()
 
     def first(self, key: Any, value: Any) -> Any:
-        """Return the aggregate of the first value."""
         return value if self.initializer is None else self.add(key, value, self.initializer())
 
 

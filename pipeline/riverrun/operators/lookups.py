@@ -147,7 +147,6 @@ class StreamLookup:
 
     @property
     def pending(self) -> int:
-        """Return the number of records that wait."""
         return self._pending
 
     @property

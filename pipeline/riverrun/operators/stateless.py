@@ -26,7 +26,6 @@ class OfValue:
     mapper: Callable[[Any], Any]
 
     def __call__(self, _key: Any, value: Any) -> Any:
-        """Map the value."""
         return self.mapper(value)
 
 
@@ -37,7 +36,6 @@ class OfValues:
     joiner: Callable[[Any, Any], Any]
 
     def __call__(self, _key: Any, value: Any, other: Any) -> Any:
-        """Join the values."""
         return self.joiner(value, other)
 
 

@@ -51,7 +51,6 @@ class JoinedGetter:
     side: TableJoinSide
 
     def __call__(self, context: OperatorContext) -> ValueGetter:
-        """Open the lookup."""
         return self._joined(self.open_left(context), self.open_right(context))
 
     def open_forwarded(self, context: OperatorContext) -> ValueGetter | None:

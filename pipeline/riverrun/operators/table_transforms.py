@@ -31,7 +31,6 @@ class MappedGetter:
     compute: Callable[[Any, Any], Any]
 
     def __call__(self, context: OperatorContext) -> ValueGetter:
-        """Open the lookup."""
         return self._computed(self.open_parent(context))
 
     def open_forwarded(self, context: OperatorContext) -> ValueGetter | None:

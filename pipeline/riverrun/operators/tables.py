@@ -133,7 +133,6 @@ class StoreGetter:
     store: str
 
     def __call__(self, context: OperatorContext) -> ValueGetter:
-        """Open the lookup."""
         getter: ValueGetter = context.get_state_store(self.store).get
         return getter
 

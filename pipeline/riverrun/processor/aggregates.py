@@ -112,7 +112,6 @@ def _finite(name: str, of: Field, total: Any) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """Return a value as JSON has it."""
     # A copy: the record's own objects may be changed by others after this call.
     return value if type(value) in PLAIN else msgspec.to_builtins(value)
 

@@ -277,7 +277,6 @@ class Row:
         return cls(tuple(columns.items()))
 
     def __call__(self, value: Any) -> Any:
-        """Return the row of a value."""
         return self._made(value)
 
     def check(self) -> None:
@@ -298,7 +297,6 @@ class Row:
 
     @property
     def parts(self) -> tuple[Expression, ...]:
-        """Return the expressions."""
         return tuple(each for _, each in self.columns)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -144,7 +144,6 @@ class Lookup:
 
 
 def is_coroutine_function(function: Any) -> bool:
-    """Return whether calling a function returns a coroutine."""
     while isinstance(function, partial):
         function = function.func
     called = getattr(type(function), "__call__", None)  # noqa: B004 - the method is asked about, not called

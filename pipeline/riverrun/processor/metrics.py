@@ -291,7 +291,6 @@ def totals(measured: Iterable[Measurement]) -> dict[str, float]:
 
 
 def added(*parts: Mapping[str, float]) -> dict[str, float]:
-    """Add several sets of totals."""
     return {name: sum(part.get(name, 0.0) for part in parts) for name in sorted(set().union(*parts))}
 
 

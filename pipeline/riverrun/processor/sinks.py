@@ -84,7 +84,6 @@ class RefusedRecordsError(ConfigError):
     def __init__(
         self, message: str, reasons: Mapping[tuple[TopicPartition, int], str], *, hint: str | None = None
     ) -> None:
-        """Store the records."""
         super().__init__(message, hint=hint)
         self.reasons = reasons
 

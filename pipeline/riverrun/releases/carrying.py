@@ -141,7 +141,6 @@ class Carrying:
         new: ConnectedApplication,
         plan: CarryPlan,
     ) -> Release:
-        """Note the position of the live version."""
         # Before the mark: a record that brokers compact after it would be missing in the copies.
         copied = {changelog_name(live.id, store) for store in plan.taken}
         settings = keep_whole(live.admin, [each for each in live.layout.changelog_topics if each.name in copied])

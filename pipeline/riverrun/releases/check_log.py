@@ -69,7 +69,6 @@ class CheckRecord:
 
     @property
     def what(self) -> str:
-        """Return its kind as text."""
         match self.kind:
             case "since":
                 return "check of new records"
@@ -80,7 +79,6 @@ class CheckRecord:
         return "check"
 
     def with_findings(self, verdict: Verdict) -> CheckRecord:
-        """Return the record with what the check has found."""
         counted = {name: each for name, each in verdict.statistics.items() if _is_counted(name)}
         return replace(
             self,

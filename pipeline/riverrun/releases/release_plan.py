@@ -58,7 +58,6 @@ class RunRate:
 
     @property
     def records_per_s(self) -> float:
-        """Return the input records per second."""
         return self.records / self.seconds
 
     @property
@@ -128,7 +127,6 @@ class Forecast:
 
 
 def forecast(app: str, wanted: RunRange, admin: Admin) -> Forecast:
-    """Estimate a reprocessing."""
     rate = measured_rate(RunLog(admin).runs(app))
     seconds = None if rate is None else rate.seconds_for(wanted.size)
     return Forecast(_bytes(wanted, admin), rate, seconds, () if seconds is None else _races(wanted, seconds, admin))

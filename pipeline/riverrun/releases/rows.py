@@ -187,7 +187,6 @@ def _key_reader(sink: Serdes) -> Callable[[bytes], Any]:
 
 
 def _names_of_key(sink: Serdes) -> tuple[str, ...]:
-    """Return the names of the fields that all keys have."""
     found = of_any_size(sink.key_serde).value_type
     inner = get_args(found)[0] if get_origin(found) is Windowed else found
     return field_names(inner) or ()

@@ -64,7 +64,6 @@ class Scope:
         return f"{start} to {end}{keys}{topics}"
 
     def is_about(self, topic: str, kinds: Mapping[str, Output]) -> bool:
-        """Return whether a topic is one of its tables."""
         return kinds[topic].kind is OutputKind.TABLE and (not self.topics or topic in self.topics)
 
     def covers(self, sink: SinkNode, topic: str) -> Callable[[Pair], bool]:
@@ -123,7 +122,6 @@ class Reach:
     is_final: bool = False
 
     def __or__(self, other: Reach) -> Reach:
-        """Return the reach of the tables of both."""
         graces = [each.grace_ms for each in (self, other) if each.grace_ms is not None]
         topics = dict.fromkeys((*self.topics, *other.topics))
         return Reach(

@@ -143,7 +143,6 @@ class StepChecks:
         self._admin = admin
 
     def status(self) -> Release:
-        """Return the state of the release."""
         return known_release(self._registry, self._config, self._admin)
 
     def at(self, *steps: Step) -> Release:
@@ -185,7 +184,6 @@ class StepChecks:
         return release
 
     def pair(self, release: Release, candidate: str) -> tuple[ConnectedApplication, ConnectedApplication]:
-        """Return the live version and its candidate."""
         if candidate == release.live:
             raise ReleaseError(f"{self._config.name}: {candidate} is live already")
         require_declared(self._config, release.live, "live")
@@ -288,7 +286,6 @@ def retired_of(release: Release, version: str | None) -> str:
 
 
 def candidate_of(release: Release) -> str:
-    """Return the version that is being released."""
     if release.candidate is None:
         raise ReleaseError(f"{release.app} has no candidate", hint="Begin with `riverrun release start`.")
     return release.candidate

@@ -49,7 +49,6 @@ class Now:
 
 
 def new_id() -> str:
-    """Return a unique id."""
     return uuid.uuid4().hex[:8]
 
 

@@ -155,7 +155,6 @@ def _require_planned_code(release: Release, version: ConnectedApplication) -> No
 
 
 def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
-    """Return whether the code of a version is the code that a release has noted for it, or none was noted."""
     known = release.digests.get(version.version)
     return not known or known == version.fingerprint
 
@@ -195,7 +194,6 @@ class Versions:
         return self._spark
 
     def application(self, version: str) -> ConnectedApplication:
-        """Return a version as it is configured."""
         application = load_application(self._project, self._config.name, version=version)
         return ConnectedApplication(application, self._admin)
 

@@ -59,7 +59,6 @@ class CompiledNodes:
     fusion: Fusion
 
     def init(self) -> None:
-        """Initialise all operators."""
         for name, operator in self.operators.items():
             context = self.contexts[name]
             # Only schedules that `init` makes continue at the times of a predecessor.
@@ -370,7 +369,6 @@ class FusedCode:
     unfused: Mapping[str, str]
 
     def __str__(self) -> str:
-        """Return all code as text."""
         functions = "".join(f"\n# {name}\n{text}" for name, text in self.functions.items())
         calls = "".join(f"\n#   {name}: {why}" for name, why in self.unfused.items())
         return f"# Sub-topology {self.sub_topology}\n{functions}\n# Not fused:{calls or ' none'}\n"
@@ -415,7 +413,6 @@ class _NoClock:
     """A clock that is never read."""
 
     def now_ms(self) -> int:
-        """Return the epoch."""
         return 0
 
 

@@ -93,7 +93,6 @@ class Sources:
         return source, is_by_time
 
     def clear(self) -> None:
-        """Forget all records."""
         self._by_object.clear()
 
 
@@ -152,7 +151,6 @@ class TaskContext:
         return self.used_metrics
 
     def measured(self) -> tuple[Measurement, ...]:
-        """Return the measurements of these sensors."""
         return self.used_metrics.measured() if self.used_metrics is not None else ()
 
     @property

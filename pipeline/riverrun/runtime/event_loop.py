@@ -50,7 +50,6 @@ class DaemonThreads(Executor):
         self._threads = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call a function in one of the threads."""
         future: Future[Any] = Future()
         with self._lock:
             self._open += 1
@@ -201,7 +200,6 @@ class EventLoopThread:
         self._is_blocked = False
 
     def start(self, flight: PendingLookup) -> None:
-        """Start a look-up."""
         if self._loop is None:
             self._begin()
         self._new.append(flight)
@@ -251,7 +249,6 @@ class EventLoopThread:
 
 
 def _run(loop: LookupLoop) -> None:
-    """Run the loop for ever."""
     while True:
         try:
             loop.run_forever()

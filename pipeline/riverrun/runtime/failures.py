@@ -168,7 +168,6 @@ class Failures:
         return guard
 
     def punctuate(self, punctuator: Callable[[int], object], now_ms: int, node: str) -> None:
-        """Call a punctuator."""
         try:
             result = punctuator(now_ms)
             if result is not None:

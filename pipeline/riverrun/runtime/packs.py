@@ -114,7 +114,6 @@ def _has_reserved(records: Iterable[RawFields]) -> bool:
 
 
 def pack_header(writer: TaskId) -> Headers:
-    """Return the headers of a pack."""
     return ((PACK_HEADER, _WRITER.pack(*writer)),)
 
 

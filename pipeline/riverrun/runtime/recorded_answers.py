@@ -66,7 +66,6 @@ _line = json_decoder(_Line).decode
 
 
 def answers_of(given: Answers) -> tuple[LookupAnswer, ...]:
-    """Return recorded answers."""
     if not isinstance(given, str | Path):
         return tuple(given)
     try:
@@ -177,7 +176,6 @@ class RecordingLookups:
             raise self._refused
 
     def start(self, flight: PendingLookup) -> None:
-        """Start a look-up."""
         landed = flight.landed
 
         def recorded(done: PendingLookup) -> None:

@@ -153,11 +153,9 @@ class Punctuations:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is scheduled."""
         return all(schedule.is_cancelled for schedule in self._schedules)
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether a punctuator is due."""
         # If a clock is set back, Kafka Streams waits until it has caught up; here the next time on the grid counts.
         if now_ms < self._last_ms:
             for schedule in self._schedules:

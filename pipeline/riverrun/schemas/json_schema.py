@@ -162,7 +162,6 @@ class JsonFormat:
 
     @property
     def name(self) -> str:
-        """Return the name of the serde."""
         return "json_schema" if self.text is None else f"json_schema[{json.loads(self.text).get('title', 'object')}]"
 
     @property
@@ -175,12 +174,10 @@ class JsonFormat:
         return client_schema(self.text, "JSON", self.references)
 
     def record_name(self, schema: Any) -> str | None:
-        """Return the title of the schema."""
         title = json.loads(schema.schema_str).get("title")
         return None if title is None else str(title)
 
     def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
-        """Return the function that writes values."""
         encode = JSON.serialize
         if self.type_ is not None:
             return lambda value: head + encode(value)

@@ -106,7 +106,6 @@ class ProtobufFormat:
 
     @property
     def name(self) -> str:
-        """Return the name of the serde."""
         return "protobuf" if self.message is None else f"protobuf[{_descriptor(self.message).full_name}]"
 
     @property
@@ -121,7 +120,6 @@ class ProtobufFormat:
         return _schema(_descriptor(self.message).file, registry, registration)
 
     def record_name(self, schema: Any) -> str | None:  # noqa: ARG002 - a file may have several messages
-        """Return the full name of the message."""
         return None if self.message is None else str(_descriptor(self.message).full_name)
 
     def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:

@@ -116,7 +116,6 @@ class _Schemas(Generic[C]):
         self._known: dict[bytes, C] = {}
 
     def of(self, text: bytes) -> C:
-        """Return the converters of a schema."""
         if text not in self._known:
             if len(self._known) >= _MOST_SCHEMAS:
                 self._known.clear()
@@ -255,7 +254,6 @@ def row_now(change: RowChange[V] | None) -> V | None:
 
 
 def row_after(change: RowChange[V]) -> V:
-    """Return the row after a change that is no deletion."""
     if change.after is None:
         cause = "its table was truncated" if change.op == TRUNCATE else f"a change with op {change.op!r} has no row"
         raise ValueError(f"No row can be read: {cause}")
@@ -281,7 +279,6 @@ class _Reader:
         self._schemas = _Schemas(_of_envelope)
 
     def read(self, data: bytes) -> RowChange[Any]:
-        """Return the change."""
         if not _is_json(data):
             found = msgspec.to_builtins(self._read_other(data))
             return self._change(_envelope(found, _to_envelope, _unchanged), self._declared, lambda: found)

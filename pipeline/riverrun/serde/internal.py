@@ -70,7 +70,6 @@ def encode_change(new: bytes | None, old: bytes | None) -> bytes:
 
 
 def decode_change(data: bytes) -> ChangeBytes:
-    """Decode both sides of a change."""
     flag = data[-1] if data else -1
     if flag not in range(_BOTH + _WITH_IS_LATEST + 1):
         raise ValueError(f"a change ends with a flag from 0 to 5, not {flag if data else 'nothing'}")
@@ -294,7 +293,6 @@ def encode_list(entries: Sequence[bytes]) -> bytes:
 
 
 def decode_list(data: bytes) -> list[bytes]:
-    """Decode a list of values."""
     if len(data) < _LIST_HEAD.size or data[0] != _VARIABLE_SIZE:
         message = f"a list of values begins with 0x01 and its length, not {data[: _LIST_HEAD.size].hex() or 'nothing'}"
         raise ValueError(message)

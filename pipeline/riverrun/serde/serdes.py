@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 
 def _fixed(name: str, layout: str, value_type: Any, immutable: type | None = None) -> Serde[T]:
-    """Return a serde of numbers with a fixed layout."""
     packer = struct.Struct(layout)
     unpack = packer.unpack
 

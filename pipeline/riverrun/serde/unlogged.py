@@ -51,7 +51,6 @@ class Placeholder:
         return cls(text, frozenset({text, as_json, *as_bytes}), (*lists, numbers, {text: text}))
 
     def stands_in(self, value: Any) -> bool:
-        """Return whether a column has the placeholder, and not a value."""
         if value.__class__ is str:
             return value in self._texts
         if value.__class__ is dict:

@@ -379,7 +379,6 @@ def _read(reader: StoreReader, store: str, key: str | None, asked: Parameters, r
 
 
 def _partitions(place: StorePlace, key: bytes | None, asked: Parameters) -> list[int]:
-    """Return the partitions of a store to ask: the named one, the one that has the key, or all."""
     if asked.partition is not None:
         if asked.partition >= max(len(place.tasks), 1):
             message = (

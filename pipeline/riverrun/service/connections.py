@@ -123,7 +123,6 @@ class ConnectionLimits:
         return True
 
     def leave(self, connection: LimitedConnection) -> None:
-        """Remove a connection that has ended."""
         self._open.pop(connection, None)
 
     def heard(self, connection: LimitedConnection) -> None:
@@ -165,7 +164,6 @@ class LimitedConnection(asyncio.Protocol):
         return cycle is None or cycle.response_complete
 
     def drop(self) -> None:
-        """End the connection at once."""
         self._stop_waiting()
         self._limits.leave(self)
         self._transport.abort()

@@ -39,7 +39,6 @@ class FollowerMetrics(Collector):
         self._committed_at: float | None = None
 
     def take(self, report: FollowReport) -> None:
-        """Take the metrics of a report."""
         self._report = report
         if report.since_commit is not None:
             self._committed_at = SystemClock().now_ms() / 1000 - report.since_commit

@@ -92,7 +92,6 @@ class Peers:
         loop.call_soon_threadsafe(loop.stop)
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop of all questions."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -196,5 +195,4 @@ class Members:
         raise NoAnswerError(f"{server} answers with status {answer.status}: {reason}")
 
     def close(self) -> None:
-        """Close connections."""
         self._peers.close()

@@ -117,12 +117,10 @@ class QueryProcesses:
 
     @property
     def seconds(self) -> float:
-        """Maximum time for a query."""
         return self._streams.server_query_timeout_ms / 1000
 
     @property
     def most(self) -> int:
-        """Maximum number of queries at a time."""
         return self._streams.server_query_processes
 
     def start(self) -> None:
@@ -215,12 +213,10 @@ class QueryProcess:
         return self._child.is_alive()
 
     def end(self) -> None:
-        """Kill the process."""
         self._child.kill()
         self._child.join()
 
     def plan(self, text: str, until: float) -> Planned:
-        """Plan a query."""
         found: Planned = self._ask(text, text, until)
         return found
 

@@ -118,7 +118,6 @@ class _Computer:
         self._row: Callable[[Any], Any]
 
     def answer(self, question: Any) -> Any:
-        """Return the answer to a question, or what is wrong with it."""
         try:
             return self._plan(question) if isinstance(question, str) else self._rows(*question)
         except StreamsError as error:

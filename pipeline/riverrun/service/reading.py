@@ -104,7 +104,6 @@ class Bookmark:
 
     @classmethod
     def parse(cls, text: str) -> Bookmark:
-        """Read the text form."""
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             partition, after = json_decoder(tuple[int, RowPlace | None]).decode(data)
@@ -162,7 +161,6 @@ class StoreReader:
         self._placed: Layout | None = None
 
     def places(self) -> Mapping[str, StorePlace]:
-        """Return all stores by name."""
         layout, application = self._host.layout, self._host.application
         if layout is None:
             raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is starting"))
@@ -173,7 +171,6 @@ class StoreReader:
         return self._places
 
     def place(self, store: str) -> StorePlace:
-        """Return a store and its place."""
         places = self.places()
         if store not in places:
             known = ", ".join(sorted(places)) or "none"

@@ -63,7 +63,6 @@ class StorePlace:
         return self.tasks[found]
 
     def partitions_of(self, key: bytes | None) -> list[int]:
-        """Return the partitions to ask: the one that has the key, or all."""
         everywhere = list(range(max(len(self.tasks), 1)))
         try:
             task = self.task_of(key) if key is not None else None
@@ -82,7 +81,6 @@ class StorePlace:
 
 
 def store_places(topology: Topology, layout: Layout, application_id: str) -> dict[str, StorePlace]:
-    """Return all stores by name."""
     tasks: dict[int, list[TaskId]] = {}
     for task in sorted(layout.tasks):
         tasks.setdefault(task.sub_topology, []).append(task)

@@ -86,7 +86,6 @@ class DryRunWork:
     answers: tuple[LookupAnswer, ...] | None = None
 
     def parts(self, level: int) -> list[DryTask]:
-        """Return the work of each task of a level."""
         ids = {sub.id for sub in self.levels[level]}
         return [self._part(task_id, level) for task_id in sorted(self.layout.tasks) if task_id.sub_topology in ids]
 

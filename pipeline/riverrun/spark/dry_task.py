@@ -95,7 +95,6 @@ class ShuffleReader:
     """
 
     def __init__(self, records: Iterator[ShuffledRecord]) -> None:
-        """Read the first record."""
         self._records = self._source = records
         self._next = self._first = next(records, None)
         self._kept: BinaryIO | None = None
@@ -164,7 +163,6 @@ class ShuffleWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drop the records."""
         self._runs.__exit__()
 
     def send(

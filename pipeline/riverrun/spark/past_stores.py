@@ -67,7 +67,6 @@ class _Past:
     sources: Sequence[TopicPartition]
 
     def stateful(self) -> list[TaskId]:
-        """Return the tasks that have state."""
         ids = {sub.id for level in self.levels for sub in level if sub.stores}
         return [task_id for task_id in sorted(self.connected.layout.tasks) if task_id.sub_topology in ids]
 

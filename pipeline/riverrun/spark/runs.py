@@ -84,7 +84,6 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """The name that the record is kept under."""
         return f"{self.app}/{self.version}/{self.id}"
 
 

@@ -185,7 +185,6 @@ def readable(topology: Topology, store: str) -> StoreBuilder:
 
 
 def _changelogs(connected: ConnectedApplication, builder: StoreBuilder) -> dict[TaskId, TopicPartition]:
-    """Return the changelog partition from which each partition of the store is restored."""
     topic = changelog_name(connected.id, builder.name) if builder.logging else builder.source_topic
     assert topic is not None, "such a store is refused before"  # noqa: S101 - a mistake of this package
     layout = connected.layout

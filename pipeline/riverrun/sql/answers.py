@@ -46,7 +46,6 @@ class WrittenRow:
 
 
 def inserted_row(command: InsertValues, catalog: Catalog) -> WrittenRow:
-    """Return the row of a command."""
     source = catalog.find(command.name, command.start)
     _check(source, command.start, "insert values into")
     layout = source.layout
@@ -210,7 +209,6 @@ def is_pull(select: Select, catalog: Catalog) -> bool:
 
 
 def pull_query(select: Select, catalog: Catalog) -> PullQuery:
-    """Return the pull query of a SELECT."""
     query = select.query
     source = catalog.find(query.source.name, query.source.start)
     if source.stored is None or not is_pull(select, catalog):
@@ -319,7 +317,6 @@ def _constant(node: exp.Expr, type_: SqlType) -> Any:
 
 
 def _bounds(tests: Sequence[_Test], source: Source) -> tuple[str | None, str | None]:
-    """Return the bounds of text keys."""
     # Stores are in the order of the keys' bytes, which only the format KAFKA has in the order of the texts.
     layout = source.layout
     if layout.key_format != "KAFKA" or [type_ for _, type_ in layout.key] != [Primitive.STRING]:

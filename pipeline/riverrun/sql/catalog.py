@@ -209,13 +209,11 @@ class Catalog:
     sources: dict[str, Source] = field(default_factory=dict)
 
     def find(self, name: str, start: int | None) -> Source:
-        """Return a source."""
         if name not in self.sources:
             raise SqlError(f"{name} does not exist.", start, hint=nearest(name, self.sources))
         return self.sources[name]
 
     def drop(self, statement: DropSource) -> None:
-        """Forget a source."""
         name, start = statement.name, statement.start
         if name not in self.sources and statement.if_exists:
             return

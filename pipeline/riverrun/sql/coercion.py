@@ -79,7 +79,6 @@ def is_widening(given: SqlType, wanted: SqlType) -> bool:
 
 
 def constant_of(operand: Operand, target: SqlType) -> Any:
-    """Return the value of a constant as another type."""
     text = operand.constant or ""
     try:
         if target is Primitive.STRING:
@@ -98,7 +97,6 @@ def constant_of(operand: Operand, target: SqlType) -> Any:
 
 
 def _number_type(text: str, known: SqlType) -> SqlType:
-    """Return the type of a number in a text."""
     try:
         value = decimal.Decimal(text.strip())
         digits = value.as_tuple()

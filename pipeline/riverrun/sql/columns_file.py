@@ -55,7 +55,6 @@ class WantedColumns:
 
     @property
     def subject(self) -> str:
-        """Return the subject that has the schemas."""
         return f"{self.topic}-{self.part}"
 
 
@@ -147,11 +146,9 @@ class ColumnsFile:
 
     @classmethod
     def next_to(cls, statements: str) -> ColumnsFile:
-        """Return the file for a file of statements."""
         return cls(Path(statements).with_suffix(".columns.json"))
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
-        """Return the columns."""
         named = [each for each in self.entries() if (each.source, each.part) == (wanted.source, wanted.part)]
         said = _said(wanted)
         for each in named:
@@ -308,12 +305,10 @@ class FoundColumns:
 
     @property
     def key_schema(self) -> WrittenSchema | None:
-        """Return the schema that keys are written with, if the statement names it."""
         return None if self.key is None else self.key.schema
 
     @property
     def value_schema(self) -> WrittenSchema | None:
-        """Return the schema that values are written with, if the statement names it."""
         return None if self.value is None else self.value.schema
 
     def completed(self, statement: CreateSource) -> CreateSource:

@@ -257,7 +257,6 @@ class Statements:
         return cls(text, tuple(found), plan.catalog, plan.columns)
 
     def answer(self, command: Show | Describe | DescribeFunction | Explain) -> ResultSet:
-        """Return the answer to a command."""
         match command:
             case Show():
                 return self._shown(command.kind)

@@ -66,7 +66,6 @@ class ExpressionParser(Parser):
     """True if the parser is within an expression: the height is checked once, for the outermost one."""
 
     def begin(self, text: str, tokens: list[Token]) -> None:
-        """Begin a text."""
         self.reset()
         self.sql, self._tokens, self._tokens_size = text, tokens, len(tokens)
         self._advance(0)
@@ -97,7 +96,6 @@ class ExpressionParser(Parser):
                 raise self.fail(f"Expected {word}, found {found}")
 
     def is_next(self, *words: str) -> bool:
-        """Return whether one of these words is next."""
         token = self._curr
         return bool(token) and token.token_type != TokenType.IDENTIFIER and token.text.upper() in words
 
@@ -138,7 +136,6 @@ class ExpressionParser(Parser):
     # Types
 
     def sql_type(self) -> SqlType:
-        """Take a type."""
         token = self._curr
         name, start = self.name()
         if name == "ARRAY":
@@ -194,7 +191,6 @@ class ExpressionParser(Parser):
         self.expect(">")
 
     def number(self) -> int:
-        """Take a whole number."""
         token = self._curr
         if not token or token.token_type != TokenType.NUMBER or not token.text.isdecimal():
             raise self.fail("Expected a whole number")
@@ -207,7 +203,6 @@ class ExpressionParser(Parser):
     # Expressions
 
     def expression_of(self) -> exp.Expr:
-        """Take an expression, or a lambda."""
         token, is_whole, self.is_within = self._curr, not self.is_within, True
         found = self._lambda() or self._parse_disjunction()
         if found is None:

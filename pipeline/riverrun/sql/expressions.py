@@ -110,11 +110,9 @@ class Compiler:
         return self.operators.names
 
     def constant(self, value: Any) -> str:
-        """Return a name in the code for a value."""
         return self.operators.constant(value)
 
     def code(self, node: exp.Expr) -> Code:
-        """Return the code of an expression."""
         for kind, write in _WRITERS.items():
             if isinstance(node, kind):
                 try:
@@ -142,7 +140,6 @@ class Compiler:
         return Code(f"row[{place}]", self.fields[place].type)
 
     def literal(self, node: exp.Literal) -> Code:
-        """Write a constant."""
         text = str(node.this)
         return Code(self.constant(text), Primitive.STRING) if node.is_string else self._number(text)
 
@@ -170,7 +167,6 @@ class Compiler:
         raise SqlError(message, hint="With an exponent, as in 1E0, it is a DOUBLE.")
 
     def null(self, _node: exp.Expr) -> Code:
-        """Write NULL."""
         return Code("None", None)
 
     def boolean(self, node: exp.Boolean) -> Code:
@@ -208,7 +204,6 @@ class Compiler:
     # Operators
 
     def arithmetic(self, node: exp.Binary) -> Code:
-        """Write + - * / and %."""
         left, right = self.code(node.this), self.code(node.expression)
         return self.operators.arithmetic(_ARITHMETIC[type(node)], left, right)
 
@@ -248,7 +243,6 @@ class Compiler:
             raise SqlError(message, start_of(node), hint=hint) from None
 
     def logic(self, node: exp.Binary) -> Code:
-        """Write AND and OR."""
         word, operands, first = "and" if isinstance(node, exp.And) else "or", [node.expression], node.this
         # A loop, and one flat text: a chain of any number of operands must neither recurse nor nest brackets.
         while type(first) is type(node):
@@ -261,17 +255,14 @@ class Compiler:
         return Code(f"({f' {word} '.join(texts)})", Primitive.BOOLEAN)
 
     def negated(self, node: exp.Not) -> Code:
-        """Write NOT."""
         return Code(f"(not {self.typed(node.this, Primitive.BOOLEAN, 'The operand of NOT')})", Primitive.BOOLEAN)
 
     def is_null(self, node: exp.Is) -> Code:
-        """Write IS NULL."""
         if not isinstance(node.expression, exp.Null):
             raise SqlError("IS takes NULL or NOT NULL", start_of(node))
         return _negated_if(node, Code(f"({self.code(node.this).text} is None)", Primitive.BOOLEAN))
 
     def between(self, node: exp.Between) -> Code:
-        """Write BETWEEN."""
         value, low = self._with_moments(node.this, node.args["low"])
         _, high = self._with_moments(node.this, node.args["high"])
         first = self.operators.comparison(value, low, ">=", node.this, node.args["low"])
@@ -289,11 +280,9 @@ class Compiler:
         return Code(f"({' or '.join(tests) or 'False'})", Primitive.BOOLEAN)
 
     def like(self, node: exp.Like) -> Code:
-        """Write LIKE."""
         return self._like(node, "")
 
     def escaped(self, node: exp.Escape) -> Code:
-        """Write LIKE with ESCAPE."""
         sign = str(node.expression.this)
         if not isinstance(node.this, exp.Like) or len(sign) != 1:
             raise SqlError("ESCAPE takes one character", start_of(node))
@@ -314,7 +303,6 @@ class Compiler:
         return _negated_if(node, Code(called, Primitive.BOOLEAN))
 
     def case(self, node: exp.Case) -> Code:
-        """Write CASE."""
         subject = node.this
         tests = []
         for each in node.args["ifs"]:
@@ -340,7 +328,6 @@ class Compiler:
         return self.operators.unified([self.code(each) for each in nodes], [_constant(each) for each in nodes], what)
 
     def cast(self, node: exp.Cast) -> Code:
-        """Write CAST."""
         return self.operators.cast(self.code(node.this), node.meta["type"])
 
     # Constructors and calls
@@ -352,7 +339,6 @@ class Compiler:
         return f"{self.constant(value_or_null)}(lambda: {code.text})"
 
     def array(self, node: exp.Array) -> Code:
-        """Write ARRAY[...]."""
         items = self._unified(node.expressions, "ARRAY")
         if not items or items[0].type is None:
             message = (
@@ -385,7 +371,6 @@ class Compiler:
         return Code(f"{{{', '.join(parts)}}}", Struct(tuple(fields)))
 
     def call(self, node: exp.Anonymous) -> Code:
-        """Write a call of a function."""
         name = str(node.this)
         if is_aggregate(name) or is_table_function(name):
             message = f"{name} cannot be used here, or is not supported"

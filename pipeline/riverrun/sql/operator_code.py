@@ -55,7 +55,6 @@ class Operators:
     """Names of functions that are never computed in advance."""
 
     def constant(self, value: Any) -> str:
-        """Return a name in the code for a value."""
         name = f"c{len(self.names)}"
         self.names[name] = value
         return name
@@ -88,7 +87,6 @@ class Operators:
     # Arithmetic
 
     def arithmetic(self, sign: str, left: Code, right: Code) -> Code:
-        """Write + - * / and %."""
         if sign == "+" and left.type == right.type == Primitive.STRING:
             return self._joined(left, right)
         result = arithmetic_type(sign, left.type, right.type)
@@ -219,7 +217,6 @@ class Operators:
     # Types
 
     def cast(self, value: Code, target: SqlType) -> Code:
-        """Write CAST."""
         function = operators.cast(value.type, target)
         if function is None:
             raise SqlError(f"Cast of {value.type} to {target} is not supported")

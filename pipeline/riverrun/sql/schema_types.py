@@ -111,12 +111,10 @@ _AVRO_DIGITS = 64
 
 
 def avro_type(text: str, references: Iterable[ReferencedSchema] = ()) -> SqlType:
-    """Return the type of a whole schema."""
     return _Types(referenced(references)).of(json.loads(text), ())
 
 
 def referenced(references: Iterable[ReferencedSchema]) -> dict[str, Any]:
-    """Return the named schemas in references, and in their references, by full name."""
     found: dict[str, Any] = {}
     for each in references:
         found |= referenced(each.references)
@@ -125,7 +123,6 @@ def referenced(references: Iterable[ReferencedSchema]) -> dict[str, Any]:
 
 
 def _definitions(schema: Any, space: str) -> dict[str, Any]:
-    """Return the named schemas in a schema, with their full names."""
     if isinstance(schema, list):
         return {name: made for each in schema for name, made in _definitions(each, space).items()}
     if not isinstance(schema, dict):
@@ -227,7 +224,6 @@ _PARTS = ("oneOf", "anyOf", "allOf")
 
 
 def json_schema_type(text: str) -> SqlType:
-    """Return the type of a whole schema."""
     whole = json.loads(text)
     return _of_json_schema(whole, whole, (), ())
 
@@ -264,7 +260,6 @@ def _pointed(reference: str, whole: Any, path: tuple[str, ...]) -> Any:
 
 
 def _only(schemas: list[Any], whole: Any, path: tuple[str, ...], around: tuple[str, ...]) -> SqlType:
-    """Return the type of the only schema other than null."""
     others = [each for each in schemas if not (isinstance(each, dict) and each.get("type") == "null")]
     if len(others) != 1:
         raise UnsupportedFieldError(path, "a choice of several types has no type in SQL")
@@ -351,7 +346,6 @@ _PROTOBUF_DIGITS = "64"
 
 
 def protobuf_type(schema: WrittenSchema, full_name: str | None) -> SqlType:
-    """Return the type of a message of a schema."""
     return _struct(message_of(schema, full_name), (), ())
 
 

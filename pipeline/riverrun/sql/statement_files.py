@@ -61,7 +61,6 @@ def _known(columns: ColumnsFile) -> tuple[KnownColumns, ...]:
 
 
 def found_in(wanted: WantedColumns, schema: WrittenSchema) -> ReadColumns:
-    """Return the columns of a schema."""
     if schema.type != SCHEMA_TYPES[wanted.format]:
         property_, actual = f"{wanted.part.upper()}_FORMAT", _FORMATS.get(schema.type, schema.type)
         message = (

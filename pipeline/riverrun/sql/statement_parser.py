@@ -53,7 +53,6 @@ class KsqlParser(ExpressionParser):
     """Parses statements in order."""
 
     def statements(self, text: str, tokens: list[Token]) -> list[Statement]:
-        """Return all statements of a text."""
         self.begin(text, tokens)
         found = []
         try:
@@ -86,7 +85,6 @@ class KsqlParser(ExpressionParser):
         return found
 
     def property_set(self) -> SetProperty:
-        """Take SET or UNSET."""
         start, is_set = self._curr.start, self.word("SET")
         if not is_set:
             self.expect("UNSET")
@@ -189,7 +187,6 @@ class KsqlParser(ExpressionParser):
     # Queries
 
     def query(self) -> Query:
-        """Take a SELECT."""
         self.expect("SELECT")
         distinct = self._distinct_on() if self.is_next("DISTINCT") else None
         items = [self._item()]

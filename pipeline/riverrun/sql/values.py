@@ -47,7 +47,6 @@ _SHOWN = 60
 
 
 def unfit(value: Any, type_: SqlType | str) -> ValueError:
-    """Return the error for a value that its type does not have."""
     return ValueError(f"{shortened(value, _SHOWN)} is not of type {type_}")
 
 
@@ -137,7 +136,6 @@ def bytes_of_text(text: str) -> bytes:
 
 
 def double_text(value: float) -> str:
-    """Return a DOUBLE as Java writes it."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if value == 0 or 1e-3 <= abs(value) < 1e7:  # noqa: PLR2004 - Java's bounds of plain notation

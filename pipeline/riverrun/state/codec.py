@@ -67,7 +67,6 @@ class StoredKeys:
 
 
 def stored_keys(builder: StoreBuilder) -> StoredKeys:
-    """Return the converter for the keys of a store."""
     return StoredKeys(builder.name, builder.key_serde)
 
 
@@ -145,7 +144,6 @@ class PlainCodec:
         return value, 0
 
     def whole(self, value: Any, time: int) -> Any:  # noqa: ARG002 - there is none
-        """Return the value unchanged."""
         return value
 
     def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
@@ -253,7 +251,6 @@ def _is_timed(value: Any) -> bool:
 
 
 def codec_of(builder: StoreBuilder) -> ValueCodec:
-    """Return the codec of a store."""
     values = stored_values(builder)
     if builder.kind in {StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW}:
         return TimestampedCodec(values)

@@ -54,7 +54,6 @@ class MemoryTable:
             self._sorted = None
 
     def clear(self) -> None:
-        """Remove everything."""
         self._entries.clear()
         self._sorted = []
 
@@ -113,7 +112,6 @@ class MemoryBackend:
         self._topic_ids.update(ids)
 
     def checkpoint(self, directory: Path) -> None:
-        """Refuse: the state is in memory."""
         raise UnsupportedByHostError(f"State in memory cannot be copied to {directory}")
 
     def close(self) -> None:

@@ -67,7 +67,6 @@ class Segments:
         return None if segment is None else segment.get(key)
 
     def find(self, key: bytes) -> bytes | None:
-        """Return an entry of the backend."""
         time = _TIME.unpack_from(key, self._time_at)[0]
         segment = self._segments.get(time // self._segment_ms * self._segment_ms)
         return None if segment is None else segment.get(key)

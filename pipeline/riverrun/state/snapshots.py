@@ -90,7 +90,6 @@ class Manifest:
     whole: tuple[Time, Natural] | None = None
 
     def encode(self) -> bytes:
-        """Return the manifest as JSON."""
         return msgspec.json.encode(asdict(self))
 
     @classmethod

@@ -30,7 +30,6 @@ class TopologyDigests:
 
     @property
     def whole(self) -> str:
-        """The digest of the whole topology."""
         return _digest(sorted(self.nodes.items()), self.groups)
 
 

@@ -137,7 +137,6 @@ class SourceNode:
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Return no parents: sources have none."""
         return ()
 
 
@@ -228,7 +227,6 @@ class SubTopology:
 
     @property
     def sources(self) -> tuple[SourceNode, ...]:
-        """Its sources."""
         return tuple(node for node in self.nodes if isinstance(node, SourceNode))
 
     @property
@@ -240,7 +238,6 @@ class SubTopology:
 
     @property
     def source_topics(self) -> tuple[str, ...]:
-        """The topics it reads, sorted."""
         return tuple(sorted({topic for source in self.sources for topic in source.topics}))
 
     @property

@@ -60,12 +60,10 @@ class Parts:
         return tuple(groups)
 
     def add(self, node: Node) -> None:
-        """Add a node at the end."""
         self.nodes[node.name] = node
         self.order.append(node.name)
 
     def insert(self, node: Node, after: str) -> None:
-        """Insert a node after another one."""
         self.nodes[node.name] = node
         self.order.insert(self.order.index(after) + 1, node.name)
 
@@ -78,7 +76,6 @@ class Parts:
                 users.discard(name)
 
     def remove_stores(self, *names: str) -> None:
-        """Remove stores."""
         for name in names:
             del self.stores[name], self.users[name]
 

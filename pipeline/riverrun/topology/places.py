@@ -38,17 +38,14 @@ class Box:
 
     @property
     def width(self) -> float:
-        """Its width."""
         return max((len(line) for line in self.lines), default=0) * LETTER + 2 * PADDING if self.lines else _LANE
 
     @property
     def height(self) -> float:
-        """Its height."""
         return len(self.lines) * LINE + PADDING if self.lines else 0
 
     @property
     def middle(self) -> float:
-        """The middle of its width."""
         return self.left + self.width / 2
 
 
@@ -103,7 +100,6 @@ class Picture:
 
 
 def placed(graph: Graph) -> Picture:
-    """Lay out a graph."""
     internal = graph.internal
     pairs = [
         (writer, reader, topic)

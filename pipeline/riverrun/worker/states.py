@@ -96,7 +96,6 @@ class InstanceStatus:
 
 
 def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:
-    """Return the sum of several summaries."""
     every = list(parts)
     return WorkerSummary(
         sum(part.processed for part in every),
@@ -227,7 +226,6 @@ class SpentTime:
     commit_wait: float = 0.0
 
     def seconds(self) -> ThreadSeconds:
-        """Return all of it until now."""
         passed, process = time.perf_counter() - self.began, self.process - self.punctuate
         return ThreadSeconds(passed, process, self.commit, self.poll, self.punctuate, self.commit_wait)
 
@@ -246,7 +244,6 @@ class RegularSummary:
         self._logged = WorkerSummary()
 
     def log_if_due(self, summary: Callable[[], WorkerSummary]) -> None:
-        """Log the summary if it is time."""
         if not self._interval_s or time.monotonic() - self._logged_at < self._interval_s:
             return
         logged, now = self._logged, summary()
@@ -286,7 +283,6 @@ class TaskCounts:
         self._prepared[active.id] = WorkerSummary(self.processed_by[active.id], dropped=active.dropped, totals=counted)
 
     def committed(self, active: ActiveTask) -> None:
-        """Note that these are committed."""
         self._committed[active.id] = self._prepared.pop(active.id)
 
     def doubted(self, active: ActiveTask) -> None:

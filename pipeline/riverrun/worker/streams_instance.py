@@ -110,7 +110,6 @@ class StreamsInstance:
             stream.tell(Pause(paused))
 
     def status(self) -> InstanceStatus:
-        """Return the present status."""
         streams = self._processes.all
         active = frozenset(task for stream in streams for task in stream.report.active)
         standby = frozenset(task for stream in streams for task in stream.report.standby)
@@ -157,7 +156,6 @@ class StreamsInstance:
         return self._group.layout
 
     def reports(self) -> Mapping[int, ThreadReport]:
-        """Return the last report of each stream thread, by its number."""
         return {stream.number: stream.report for stream in self._processes.all}
 
     def failed(self) -> tuple[FailedRecord, ...]:
@@ -184,7 +182,6 @@ class StreamsInstance:
         return self._group.assignment
 
     def run(self) -> WorkerSummary:
-        """Run until stopped."""
         directory, interval_ms = self._connected.application.directory, self._streams.node_sample_interval_ms
         with (
             locked(directory, group_writes=self._streams.allow_os_group_write_access),

@@ -60,7 +60,6 @@ class Worker:
 
     @property
     def application(self) -> Application:
-        """Return the application."""
         return self._application
 
     @property
@@ -74,7 +73,6 @@ class Worker:
         self._thread.stop_waiting()
 
     def summary(self) -> WorkerSummary:
-        """Return its work so far."""
         return self._thread.figures.summary()
 
     def run(self, *, until_caught_up: bool = False) -> WorkerSummary:

@@ -87,7 +87,6 @@ def definitions(schema: Any) -> dict[str, Any]:
 
 
 def _parts(schema: Any) -> list[Any]:
-    """Return the schemas that are directly in a schema."""
     if not isinstance(schema, dict):
         return schema if isinstance(schema, list) else []
     parts = [each["type"] for each in schema.get("fields", ())]

@@ -97,12 +97,10 @@ class _Source:
             raise ValueError(f"{len(self.data)} bytes hold too many values")
 
     def number(self, bits: int = 64) -> int:
-        """Return the next number."""
         found, self.at = number_at(self.data, self.at, bits)
         return (found >> 1) ^ -(found & 1)
 
     def choice(self, number: int, what: str) -> int:
-        """Return the next number, below another one."""
         found = self.number(BITS["int"])
         if not 0 <= found < number:
             raise ValueError(f"there is no {what} {found}, only {number}")

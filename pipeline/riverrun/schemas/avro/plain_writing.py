@@ -153,7 +153,6 @@ class _Writer:
         return write
 
     def _chosen(self, branches: tuple[UnionBranch, ...], value: Any) -> tuple[UnionBranch, Any]:
-        """Return the branch of a value, and the value without its name."""
         if isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str):  # noqa: PLR2004 - a name and a value
             has_items = any(each.cls is list for each in branches)
             named = [each for each in branches if each.name == value[0]]
@@ -233,7 +232,6 @@ def _no(value: Any, name: str) -> _MisfitError:
 
 
 def _short(value: Any) -> str:
-    """Return the class of a value, and the value if it is short."""
     # The text of a large value may be long, take long, or fail.
     if isinstance(value, int) and value.bit_length() >= 64:  # noqa: PLR2004 - no number of Avro
         return f"a number of {value.bit_length()} bits"

@@ -363,7 +363,6 @@ class _Reader:
             raise NotGenerated(f"{kind} cannot be skipped")
 
     def _branches(self, written: list[Any], write: Callable[[UnionBranch], None]) -> None:
-        """Write a branch for each member of a union."""
         self.code.add("n = data[p]\np += 1")
         for number, branch in enumerate(branches_of(written, self.written)):
             self.code.add(f"{'if' if number == 0 else 'elif'} n == {number * 2}:")

@@ -286,7 +286,6 @@ class UnionBranch:
 
 
 def branches_of(union: list[Any], defined: Mapping[str, Any]) -> tuple[UnionBranch, ...]:
-    """Return the branches of a union."""
     found = [definition_of(each, defined) for each in union]
     classes = [class_of(each) for each in found]
     return tuple(
@@ -330,7 +329,6 @@ class JsonForm:
 
     @classmethod
     def of(cls, schema: Any) -> JsonForm:
-        """Return the form of values of a schema."""
         defined = definitions(schema)
         return cls(definition_of(schema, defined), defined)
 
@@ -416,7 +414,6 @@ _NOTHING = object()
 
 
 def _is_pair(branches: tuple[UnionBranch, ...], shown: Any) -> bool:
-    """Return whether JSON names its branch."""
     is_pair = isinstance(shown, list) and len(shown) == 2 and isinstance(shown[0], str)  # noqa: PLR2004 - name and value
     return is_pair and any(each.name == shown[0] for each in branches)
 

@@ -125,7 +125,6 @@ class RunSummary:
     published: PublishedRun | None = None
 
     def __str__(self) -> str:
-        """Return a line with the outcome."""
         dropped = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items())) or "none"
         done = f"{counted(self.processed, 'record')} processed in {counted(self.slices, 'slice')}"
         engine = f"; engine: {self.engine}" if self.engine is not None else ""

@@ -117,7 +117,6 @@ class Packing:
                 self._send_packs(topic, partition, records)
 
     def _send_alone(self, topic: str, record: _Waiting) -> None:
-        """Send a pack of one record at once."""
         (place,) = self._places(topic, [record])
         self._send_packs(topic, place, [record])
         self.sent[topic] += 1

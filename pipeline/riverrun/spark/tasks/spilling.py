@@ -59,7 +59,6 @@ class _Block(NamedTuple):
     data: bytes
 
     def records(self) -> list[RawFields]:
-        """Return the records with their offsets."""
         if self.offset is not None:
             return list(opened(self.data, self.offset))
         offsets, pack = _decode_singles(self.data)
@@ -129,11 +128,9 @@ class WriterMerge:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """Return the merge, still empty."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file."""
         self._open.close()
 
     def add(

@@ -68,7 +68,6 @@ class _Schemas:
         self.schema = self._plain(schema)
 
     def part(self, schema: Any) -> _Schemas:
-        """Return a part of the schema."""
         return _Schemas(schema, self.named)
 
     def _plain(self, schema: Any) -> Any:
@@ -193,7 +192,6 @@ class AvroRows:
         return _schema(self.columns[0][1], self.full_name)
 
     def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
-        """Return the schema."""
         if self.written is not None:
             return as_registered(self.written)
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - of an extra
@@ -208,7 +206,6 @@ class AvroRows:
         return f"{found['namespace']}.{found['name']}" if "namespace" in found else str(found["name"])
 
     def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
-        """Return the function that writes rows."""
         known = _parsed(schema, registry)
         parts = [(name, _to_avro(type_) or _same) for name, type_ in self.columns]
         only = parts[0][1]

@@ -87,7 +87,6 @@ class ObjectReader:
 
     @property
     def fields(self) -> tuple[str | None, ...]:
-        """Return the attributes of the columns."""
         return tuple(None if number is None else f"f{number}" for number in self.places)
 
     def holding(self, row: Sequence[Any] | None) -> Any:

@@ -112,7 +112,6 @@ class ProtobufRows:
 
     @property
     def kind(self) -> Any:
-        """Return the class of its messages."""
         if self.written is not None:
             return written_class(self.written, self.full_name)
         return _class(self.columns, self.full_name or _FULL_NAME, self.nullable)
@@ -133,11 +132,9 @@ class ProtobufRows:
         return self._messages.prepared(registry, place, registration)
 
     def record_name(self, schema: Any) -> str | None:
-        """Return the full name of the message."""
         return self._messages.record_name(schema)
 
     def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
-        """Return the function that writes rows."""
         kind, write = self.kind, self._messages.writer(schema, head, registry)
         if self.written is None:
             fill = _filler(self.columns, self.nullable)

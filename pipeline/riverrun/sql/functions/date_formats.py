@@ -75,7 +75,6 @@ class DateFormat:
     reader: re.Pattern[str]
 
     def write(self, moment: dt.datetime) -> str:
-        """Return a moment as text."""
         return "".join(piece.text if isinstance(piece, Literal) else piece.write(moment) for piece in self.pieces)
 
     def read(self, text: str, *, is_whole: bool = True) -> dict[str, Any]:

@@ -92,7 +92,6 @@ class AggregateCall:
     settings: Mapping[str, Any]
 
     def literal(self, position: int, default: Any = None) -> Any:
-        """Return a constant argument."""
         if isinstance(self.literals, Mapping):
             found = self.literals.get(position)
         else:
@@ -198,7 +197,6 @@ class FunctionRegistry:
         return min(found, key=lambda match: match.distance)
 
     def named(self, kind: str, name: str) -> list[Overload]:
-        """Return the overloads of a name."""
         overloads = self.overloads.get((kind, name.upper()))
         if overloads is None:
             names = [each for of_kind, each in self.overloads if of_kind == kind]
@@ -213,7 +211,6 @@ class FunctionRegistry:
         return WrongArguments(f"Function '{name}' does not accept parameters ({given}). It takes:\n{known}")
 
     def has(self, kind: str, name: str) -> bool:
-        """Return whether there is a function of this kind and name."""
         return (kind, name.upper()) in self.overloads
 
 
@@ -286,12 +283,10 @@ def _declare(
 
 
 def is_aggregate(name: str) -> bool:
-    """Return whether a name is that of an aggregate."""
     return REGISTRY.has("aggregate", name)
 
 
 def is_table_function(name: str) -> bool:
-    """Return whether a name is that of a table function."""
     return REGISTRY.has("table", name)
 
 
@@ -375,7 +370,6 @@ def find_aggregate(
     literals: Literals = (),
     settings: Mapping[str, Any] | None = None,
 ) -> Aggregate:
-    """Return the aggregate for arguments of these types."""
     match = REGISTRY.find("aggregate", name, tuple(argument_types))
     returns = match.returns()
     if returns is None:
@@ -402,7 +396,6 @@ def _widening_values(run: Callable[..., Any], steps: list[Callable[[Any], Any] |
 
 
 def find_table_function(name: str, argument_types: Sequence[Argument]) -> TableFunction:
-    """Return the table function for arguments of these types."""
     match = REGISTRY.find("table", name, tuple(argument_types))
     returns = match.returns()
     if returns is None:

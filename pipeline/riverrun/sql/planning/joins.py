@@ -58,7 +58,6 @@ LateOfJoin = Callable[["LateInto", Relation], None]
 
 
 def joined_all(relations: Sequence[Relation], joins: Sequence[Join], late: LateOfJoin) -> Relation:
-    """Return all sources of a query, joined."""
     done = relations[0]
     for other, join in zip(relations[1:], joins, strict=True):
         done = _joined(done, other, join, late)

@@ -83,7 +83,6 @@ def build_sql(
 
 
 def columns_next_to(file: str | None) -> Resolver:
-    """Return the file of columns next to a file of statements."""
     return Unknown() if file is None else ColumnsFile.next_to(file)
 
 
@@ -112,7 +111,6 @@ class StatementPlan:
             raise SqlError(message, 0)
 
     def add_all(self, statements: Sequence[Statement]) -> None:
-        """Plan statements in order."""
         # Before planning starts: a table or topic is read once for all statements, so the first one must know what later
         # ones need of it.
         for statement in statements:
@@ -144,7 +142,6 @@ class StatementPlan:
             self.placed |= {each.name for each in query.sources}
 
     def add(self, statement: Statement) -> None:
-        """Plan one more statement."""
         if isinstance(statement, CustomType):
             return
         try:
@@ -239,7 +236,6 @@ class StatementPlan:
     def _made(
         self, statement: CreateSource, given: Mapping[str, Any], result: QueryResult, first: RecordLayout
     ) -> Source:
-        """Write the result of a query, and return the source that it is."""
         first = _writable(first)
         key_format = given.get("KEY_FORMAT", first.key_format)
         # The source has no key, but PARTITION BY or GROUP BY makes one: the inherited format could not hold it.

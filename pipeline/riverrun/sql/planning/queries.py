@@ -404,7 +404,6 @@ def _viable(query: Query, relation: Relation) -> exp.Expr:
 
 
 def checked(compiler: Compiler, output: ProjectedColumn) -> Code:
-    """Return the code of a column of the projection."""
     code = compiler.code(output.node)
     if code.type is None:
         message = f"Column {output.name} is NULL, and has no type"

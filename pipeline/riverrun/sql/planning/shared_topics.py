@@ -60,7 +60,6 @@ class SharedTopics:
     _read: dict[str, Source] = field(default_factory=dict)
 
     def add(self, source: Source) -> None:
-        """Note that statements declare this source."""
         layouts = self._layouts.setdefault(source.topic, [])
         if source.layout not in layouts:
             layouts.append(source.layout)

@@ -109,7 +109,6 @@ class KeyValueStateStore:
         return self._scan(*self._bounds(from_key, to_key))
 
     def reverse_range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Scan a range backwards."""
         return self._scan(*self._bounds(from_key, to_key), reverse=True)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
@@ -117,7 +116,6 @@ class KeyValueStateStore:
         return self._scan(None, None)
 
     def reverse_all(self) -> Iterator[tuple[Any, Any]]:
-        """Scan all backwards."""
         return self._scan(None, None, reverse=True)
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:

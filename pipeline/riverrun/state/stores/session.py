@@ -110,7 +110,6 @@ class SessionStateStore:
     def backward_find_sessions(
         self, key: Any, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Find sessions backwards."""
         return self._of_key(key, earliest_end, latest_start, reverse=True)
 
     def find_sessions_of_keys(
@@ -129,7 +128,6 @@ class SessionStateStore:
         return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Fetch backwards."""
         return self._of_key(key, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_keys(self, key_from: Any, key_to: Any) -> Iterator[tuple[Windowed[Any], Any]]:
@@ -137,7 +135,6 @@ class SessionStateStore:
         return self._of_keys(key_from, key_to, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch_keys(self, key_from: Any, key_to: Any) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Fetch a range of keys backwards."""
         return self._of_keys(key_from, key_to, 0, MAX_TIME_MS, reverse=True)
 
     def all(self) -> Iterator[tuple[Windowed[Any], Any]]:

@@ -104,7 +104,6 @@ class WindowStateStore:
         return self._of_key(key, time_from, time_to, reverse=False)
 
     def backward_fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
-        """Fetch a range in descending order."""
         return self._of_key(key, time_from, time_to, reverse=True)
 
     def fetch_keys(self, key_from: Any, key_to: Any, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
@@ -114,7 +113,6 @@ class WindowStateStore:
     def backward_fetch_keys(
         self, key_from: Any, key_to: Any, time_from: int, time_to: int
     ) -> Iterator[tuple[Any, int, Any]]:
-        """Fetch a range of keys backwards."""
         return self._of_keys(key_from, key_to, time_from, time_to, reverse=True)
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
@@ -122,7 +120,6 @@ class WindowStateStore:
         return self._of_keys(None, None, time_from, time_to, reverse=False)
 
     def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
-        """Fetch all backwards."""
         return self._of_keys(None, None, time_from, time_to, reverse=True)
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
@@ -130,7 +127,6 @@ class WindowStateStore:
         return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=False)
 
     def backward_all(self) -> Iterator[tuple[Any, int, Any]]:
-        """Scan all backwards."""
         return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=True)
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:

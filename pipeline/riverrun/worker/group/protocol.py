@@ -235,7 +235,6 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def subscription_info_of(data: bytes) -> SubscriptionInfo:
-    """Decode the subscription info of a member."""
     info = _subscription_info(_unpacked(data))
     if info.format != FORMAT:
         message = f"it has format {info.format}, and this release reads format {FORMAT}"
@@ -335,7 +334,6 @@ def in_order(text: str) -> list[TaskId]:
 
 
 def task_ids(text: str) -> frozenset[TaskId]:
-    """Return the tasks of a text of ranges."""
     return frozenset(in_order(text))
 
 

@@ -39,7 +39,6 @@ class StreamJob:
 
     @classmethod
     def of(cls, application: Application) -> StreamJob:
-        """Return the job of an application."""
         shared = {each.name: getattr(application, each.name) for each in fields(cls)}
         return cls(**shared)
 

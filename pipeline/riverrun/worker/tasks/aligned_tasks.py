@@ -45,7 +45,6 @@ class AlignedTasks:
 
     @property
     def tasks(self) -> frozenset[TaskId]:
-        """Return the tasks."""
         return frozenset(self.inputs.values())
 
 

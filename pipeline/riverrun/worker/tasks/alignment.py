@@ -195,7 +195,6 @@ class Alignment:
         self._limits: Limits | None = None
 
     def begin(self, groups: Sequence[AlignedTasks]) -> None:
-        """Start to align the given tasks."""
         self._groups = groups if self._drift_ms >= 0 else ()
         self._owners = {tp: task for group in self._groups for tp, task in group.inputs.items()}
         self._external = frozenset(tp for group in self._groups for tp in group.external)
@@ -470,7 +469,6 @@ class BrokerProgress:
         return FoundProgress(committed, {tp: ends[tp] for tp in outer}, internal_ends, written)
 
     def close(self) -> None:
-        """Close its connections. Idempotent."""
         if self._progress is not None:
             self._progress.close()
             self._progress = None

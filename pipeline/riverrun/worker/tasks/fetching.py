@@ -114,7 +114,6 @@ class Undisturbed:
         """Do nothing."""
 
     def away(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing."""
         return nullcontext()
 
 
@@ -172,7 +171,6 @@ class Fetching:
         self._consumer.assign(active.starts())
 
     def end(self, active: ActiveTask) -> None:
-        """Stop fetching for a task."""
         self._consumer.unassign(active.inputs)
         for tp in active.inputs:
             del self._owner_of[tp]
@@ -242,7 +240,6 @@ class Fetching:
         return self._consumer.has_lost_brokers()
 
     def close(self) -> None:
-        """Close the consumer."""
         self._consumer.close()
 
     def _hand_out(self, polled: Polled) -> int:

@@ -218,15 +218,7 @@ class StreamsMetrics:
     ) -> Sensor:
         """Return a rate and total sensor with `<operation>-latency-avg` and `<operation>-latency-max` of its values.
 
-        Args:
-            scope_name: Kind of the measured thing; the group is `stream-<scope>-metrics`.
-            entity_name: The measured thing: the tag `<scope>-id`.
-            operation_name: The measured operation.
-            recording_level: Lowest `metrics.recording.level` at which it records.
-            tags: Further tags.
-
-        Raises:
-            TopologyError: If a name is illegal, or another sensor has a metric with this name.
+        Arguments and errors are those of `add_rate_total_sensor`.
         """
         sensor = self.add_rate_total_sensor(
             scope_name, entity_name, operation_name=operation_name, recording_level=recording_level, tags=tags

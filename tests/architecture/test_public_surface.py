@@ -6,6 +6,7 @@ import difflib
 import importlib
 import inspect
 from pathlib import Path
+from typing import Any
 
 from tests.architecture.public_surface import MODULES, public_surface
 
@@ -24,10 +25,10 @@ def test_the_public_surface_is_what_was_agreed_on() -> None:
 
 
 def test_public_functions_are_described() -> None:
-    plain = []
+    plain: list[str] = []
     for line in AGREED.read_text().splitlines():
         module = max((each for each in MODULES if line.startswith(f"{each}.")), key=len)
-        found = importlib.import_module(module)
+        found: Any = importlib.import_module(module)
         for part in line.removeprefix(f"{module}.").partition("(")[0].split("."):
             found = getattr(found, part, None)
         if inspect.isroutine(found) and not inspect.getdoc(found):

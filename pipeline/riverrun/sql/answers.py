@@ -64,7 +64,7 @@ def inserted_row(command: InsertValues, catalog: Catalog) -> WrittenRow:
         raise SqlError(f"A value for the primary key of table {source.name} is needed", command.start)
     value = _part(layout.value, given)
     # Outside of a record, a single NULL is a null value.
-    stands_alone = not layout.wrapped or layout.value_format == "KAFKA"
+    stands_alone = not layout.wrapped or layout.value_form.name == "KAFKA"
     return WrittenRow(source, key, None if stands_alone and value == (None,) else value, given.get("ROWTIME"))
 
 
@@ -112,7 +112,7 @@ def _check(source: Source, start: int, act: str) -> None:
     if source.is_read_only:
         problem = f"Cannot {act} read-only {kind}: {source.name}"
     elif source.layout.changes is not None:
-        problem = f"Cannot {act} {source.name}: {source.layout.value_format} is only read"
+        problem = f"Cannot {act} {source.name}: {source.layout.value_form.name} is only read"
     elif source.layout.window is not None:
         problem = f"Cannot {act} windowed {kind}: {source.name}"
     elif source.layout.headers:
@@ -319,7 +319,7 @@ def _constant(node: exp.Expr, type_: SqlType) -> Any:
 def _bounds(tests: Sequence[_Test], source: Source) -> tuple[str | None, str | None]:
     # Stores are in the order of the keys' bytes, which only the format KAFKA has in the order of the texts.
     layout = source.layout
-    if layout.key_format != "KAFKA" or [type_ for _, type_ in layout.key] != [Primitive.STRING]:
+    if layout.key_form.name != "KAFKA" or [type_ for _, type_ in layout.key] != [Primitive.STRING]:
         return None, None
     name = layout.key[0][0]
     lower, upper = None, None

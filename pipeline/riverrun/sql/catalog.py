@@ -13,6 +13,7 @@ from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.sql.formats import (
     FORMATS_OF_CHANGES,
     Changes,
+    Form,
     key_serde,
     named,
     plain_key_format,
@@ -119,59 +120,35 @@ _FORMATS = {
 class RecordLayout:
     """The form of a topic's records: columns, formats, windows.
 
-    `headers` maps names of columns to the headers that they hold; an empty text stands for all headers. `schema` and
-    `key_schema` are the schemas that the statement names by their ids. `changes` describes how Debezium's changes are read.
+    `headers` maps names of columns to the headers that they hold; an empty text stands for all headers. `changes` describes
+    how Debezium's changes are read.
     """
 
     key: Columns
     value: Columns
-    key_format: str
-    value_format: str
+    key_form: Form
+    value_form: Form
     wrapped: bool = True
-    delimiter: str = ","
-    key_delimiter: str = ","
     window: str | None = None
     window_ms: int | None = None
     timestamp: str | None = None
     timestamp_format: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    schema_name: str | None = None
-    key_schema_name: str | None = None
-    nullable: str | None = None
-    key_nullable: str | None = None
-    schema: WrittenSchema | None = None
-    key_schema: WrittenSchema | None = None
     changes: Changes | None = None
 
     def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of keys, without their windows, and of values."""
         if self.changes is not None:
             return self.changes.serdes(self.key, self.value)
-        keys = key_serde(
-            self.key,
-            self.key_format,
-            delimiter=self.key_delimiter,
-            schema_name=self.key_schema_name,
-            nullable=self.key_nullable,
-            schema=self.key_schema,
-        )
-        values = value_serde(
-            self.value,
-            self.value_format,
-            wrapped=self.wrapped,
-            delimiter=self.delimiter,
-            schema_name=self.schema_name,
-            nullable=self.nullable,
-            schema=self.schema,
-            # The timestamp extractor reads its column, which no expression may name.
-            used=None if used is None else used | {str(self.timestamp)},
-        )
-        return keys, values
+        # The timestamp extractor reads its column, which no expression may name.
+        read = None if used is None else used | {str(self.timestamp)}
+        values = value_serde(self.value, self.value_form, wrapped=self.wrapped, used=read)
+        return key_serde(self.key, self.key_form), values
 
     def inner_serdes(self) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of keys and rows of a topology that reads changes, in its own topics and stores."""
         rows = named(row_serde([type_ for _, type_ in self.value]), self.value)
-        return key_serde(self.key, plain_key_format(self.key)), rows
+        return key_serde(self.key, Form(plain_key_format(self.key))), rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,19 +302,21 @@ def layout_of(key: Columns, value: Columns, given: Mapping[str, Any], found: Fou
     return RecordLayout(
         key=key,
         value=value,
-        key_format=given.get("KEY_FORMAT", "KAFKA"),
-        value_format=given["VALUE_FORMAT"],
+        key_form=_form("KEY", given, found.key_schema),
+        value_form=_form("VALUE", given, found.value_schema),
         wrapped=_wrapping(given, value, start),
-        delimiter=given.get("VALUE_DELIMITER", ","),
-        key_delimiter=given.get("KEY_DELIMITER", ","),
         timestamp=_timestamp(given, (*key, *value), start),
         timestamp_format=given.get("TIMESTAMP_FORMAT"),
-        schema_name=given.get("VALUE_SCHEMA_FULL_NAME"),
-        key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
-        nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
-        key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
-        schema=found.value_schema,
-        key_schema=found.key_schema,
+    )
+
+
+def _form(of: str, given: Mapping[str, Any], schema: WrittenSchema | None) -> Form:
+    return Form(
+        given.get(f"{of}_FORMAT", "KAFKA"),
+        given.get(f"{of}_DELIMITER", ","),
+        given.get(f"{of}_SCHEMA_FULL_NAME"),
+        given.get(f"{of}_PROTOBUF_NULLABLE_REPRESENTATION"),
+        schema,
     )
 
 

@@ -278,7 +278,13 @@ class Statements:
         if kind == "FUNCTIONS":
             return ResultSet(("Function Name", "Category"), tuple(_functions()))
         rows = (
-            (each.name, each.topic, each.layout.key_format, each.layout.value_format, each.layout.window is not None)
+            (
+                each.name,
+                each.topic,
+                each.layout.key_form.name,
+                each.layout.value_form.name,
+                each.layout.window is not None,
+            )
             for each in sources
             if each.is_table == (kind == "TABLES")
         )

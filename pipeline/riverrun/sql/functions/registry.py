@@ -109,11 +109,15 @@ class Overload:
     signature: Signature
     run: Callable[..., Any]
     returns: Callable[[tuple[Argument, ...]], SqlType] | None = None
-    takes_nulls: frozenset[int] | bool = False
+    nulls: frozenset[int] | bool = False
     typed: bool = False
     own: bool = True
     constants: Mapping[str, Check] = field(default_factory=dict)
     is_late: bool = False
+
+    def returned(self, bound: Bound, given: tuple[Argument, ...]) -> SqlType | None:
+        """Return the type of the result; None if the arguments do not determine it."""
+        return resolved(self.signature.returns, bound) if self.returns is None else self.returns(given)
 
     def checks(self, count: int) -> tuple[Check | None, ...]:
         """Return the check of each of `count` arguments."""
@@ -128,12 +132,7 @@ class Match:
     distance: int
     bound: Bound
     given: tuple[Argument, ...]
-
-    def returns(self) -> SqlType | None:
-        """Return the type of the result; None if the arguments do not determine it."""
-        if self.overload.returns is not None:
-            return self.overload.returns(self.given)
-        return resolved(self.overload.signature.returns, self.bound)
+    returns: SqlType
 
     def wanted(self) -> tuple[Argument, ...]:
         """Return the type that each argument must have; None if it is not determined."""
@@ -186,12 +185,12 @@ class FunctionRegistry:
         for overload in self.named(kind, name):
             patterns = overload.signature.patterns(len(types))
             fit = None if patterns is None else fits(patterns, types)
-            if fit is not None:
+            returns = None if fit is None else overload.returned(fit[1], types)
+            # With bare NULLs only, nothing determines a type such as T.
+            if fit is not None and returns is not None:
                 # More than any sum of steps: a signature with a fixed number of parameters is preferred.
                 repeats = 1000 if overload.signature.repeated is not None else 0
-                found.append(Match(overload, fit[0] + repeats, fit[1], types))
-        # With bare NULLs only, nothing determines a type such as T.
-        found = [match for match in found if match.returns() is not None]
+                found.append(Match(overload, fit[0] + repeats, fit[1], types, returns))
         if not found:
             raise self.refusal(kind, name, types)
         return min(found, key=lambda match: match.distance)
@@ -222,61 +221,25 @@ REGISTRY = FunctionRegistry()
 """Functions of ksqlDB, and those of users whose modules are imported."""
 
 
-def scalar(
-    signature: str,
-    *,
-    theme: str,
-    description: str = "",
-    returns: Callable[[tuple[Argument, ...]], SqlType] | None = None,
-    nulls: bool | frozenset[int] = False,
-    typed: bool = False,
-    constants: Mapping[str, Check] | None = None,
-    is_late: bool = False,
-) -> Callable[[F], F]:
-    """Declare a function of the values of one row."""
-    return _declare(
-        "scalar", signature, theme, description, returns, nulls=nulls, typed=typed, constants=constants, is_late=is_late
-    )
+def scalar(signature: str, *, theme: str, description: str = "", **how: Any) -> Callable[[F], F]:
+    """Declare a function of the values of one row; `how` has further fields of its `Overload`."""
+    return _declare("scalar", signature, theme, description, **how)
 
 
 def aggregate(signature: str, *, theme: str = "Aggregates", description: str = "") -> Callable[[F], F]:
     """Declare a factory of aggregates: it takes an `AggregateCall` and returns an `Aggregate`."""
-    return _declare("aggregate", signature, theme, description, None, nulls=True)
+    return _declare("aggregate", signature, theme, description, nulls=True)
 
 
 def table_function(signature: str, *, theme: str = "Table functions", description: str = "") -> Callable[[F], F]:
     """Declare a function that returns a list, with a row for each item."""
-    return _declare("table", signature, theme, description, None, nulls=True)
+    return _declare("table", signature, theme, description, nulls=True)
 
 
-def _declare(
-    kind: str,
-    signature: str,
-    theme: str,
-    description: str,
-    returns: Callable[[tuple[Argument, ...]], SqlType] | None,
-    *,
-    nulls: bool | frozenset[int],
-    typed: bool = False,
-    constants: Mapping[str, Check] | None = None,
-    is_late: bool = False,
-) -> Callable[[F], F]:
+def _declare(kind: str, signature: str, theme: str, description: str, **how: Any) -> Callable[[F], F]:
     def declared(run: F) -> F:
         said = " ".join((description or run.__doc__ or "").split())
-        REGISTRY.add(
-            Overload(
-                kind=kind,
-                theme=theme,
-                description=said,
-                signature=parse_signature(signature),
-                run=run,
-                returns=returns,
-                takes_nulls=nulls,
-                typed=typed,
-                constants=constants or {},
-                is_late=is_late,
-            )
-        )
+        REGISTRY.add(Overload(kind, theme, said, parse_signature(signature), run, **how))
         return run
 
     return declared
@@ -298,12 +261,10 @@ def find_scalar(name: str, argument_types: Sequence[Argument]) -> Scalar:
     'ABC'
     """
     match = REGISTRY.find("scalar", name, tuple(argument_types))
-    returns = match.returns()
-    if returns is None:
-        raise REGISTRY.refusal("scalar", name, tuple(argument_types))
+    returns = match.returns
     overload = match.overload
     made = overload.run(*argument_types) if overload.typed else overload.run
-    run = match.converted(_guarded(made, nulls=overload.takes_nulls, most=_most(returns)))
+    run = match.converted(_guarded(made, nulls=overload.nulls, most=_most(returns)))
     if not overload.own:
         run = in_type(run, returns)
     checks = overload.checks(len(argument_types))
@@ -371,9 +332,7 @@ def find_aggregate(
     settings: Mapping[str, Any] | None = None,
 ) -> Aggregate:
     match = REGISTRY.find("aggregate", name, tuple(argument_types))
-    returns = match.returns()
-    if returns is None:
-        raise REGISTRY.refusal("aggregate", name, tuple(argument_types))
+    returns = match.returns
     wanted = tuple(
         given if asked is None else asked for given, asked in zip(argument_types, match.wanted(), strict=True)
     )
@@ -397,8 +356,6 @@ def _widening_values(run: Callable[..., Any], steps: list[Callable[[Any], Any] |
 
 def find_table_function(name: str, argument_types: Sequence[Argument]) -> TableFunction:
     match = REGISTRY.find("table", name, tuple(argument_types))
-    returns = match.returns()
-    if returns is None:
-        raise REGISTRY.refusal("table", name, tuple(argument_types))
+    returns = match.returns
     run = match.converted(match.overload.run)
     return TableFunction(returns, run if match.overload.own else in_type(run, Array(returns)))

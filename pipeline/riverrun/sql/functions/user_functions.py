@@ -143,7 +143,7 @@ def _declare(
     text = f"{name}({', '.join(f'{each.name} {each.pattern}' for each in typed)}) -> {returns}"
     signature = Signature(name, typed, len(typed), None, returns, text)
     description = inspect.getdoc(named) or ""
-    REGISTRY.add(Overload(kind, THEME, description, signature, run, takes_nulls=nulls, own=False))
+    REGISTRY.add(Overload(kind, THEME, description, signature, run, nulls=nulls, own=False))
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:

@@ -237,7 +237,7 @@ class StatementPlan:
         self, statement: CreateSource, given: Mapping[str, Any], result: QueryResult, first: RecordLayout
     ) -> Source:
         first = _writable(first)
-        key_format = given.get("KEY_FORMAT", first.key_format)
+        key_format = given.get("KEY_FORMAT", first.key_form.name)
         # The source has no key, but PARTITION BY or GROUP BY makes one: the inherited format could not hold it.
         if key_format == "NONE" and result.key and "KEY_FORMAT" not in given:
             key_format = "KAFKA"
@@ -247,9 +247,9 @@ class StatementPlan:
             raise SqlError("The projection contains no value columns.", statement.start)
         topic = given.get("KAFKA_TOPIC", self.properties.get(PREFIX, "") + statement.name)
         defaults = {
-            "VALUE_FORMAT": first.value_format,
-            "VALUE_DELIMITER": first.delimiter,
-            "KEY_DELIMITER": first.key_delimiter,
+            "VALUE_FORMAT": first.value_form.name,
+            "VALUE_DELIMITER": first.value_form.delimiter,
+            "KEY_DELIMITER": first.key_form.delimiter,
         }
         given = {**defaults, **given, "KEY_FORMAT": key_format}
         found = FoundColumns.of(statement, given, topic, self.columns)
@@ -288,7 +288,7 @@ class StatementPlan:
         if target.layout.headers:
             raise SqlError(f"Cannot insert into {target.name} because it has header columns", statement.start)
         if target.layout.changes is not None:
-            message = f"Cannot insert into {target.name}: {target.layout.value_format} is only read"
+            message = f"Cannot insert into {target.name}: {target.layout.value_form.name} is only read"
             raise SqlError(message, statement.start)
         query = statement.query
         late = partial(self._send_late, query)
@@ -325,7 +325,7 @@ class StatementPlan:
             time_of = time_by(sink.layout.timestamp_format)
             stream = timed_stream(stream, names.index(sink.layout.timestamp), len(result.value), time_of)
         # Outside of a record, NULL has no bytes: these formats write it as a null value, which deletes a table's row.
-        if not sink.layout.wrapped or sink.layout.value_format == "KAFKA":
+        if not sink.layout.wrapped or sink.layout.value_form.name == "KAFKA":
             stream = stream.map_values(_null_alone)
         stream.to(sink.topic, Produced(keys, values))
 
@@ -401,8 +401,9 @@ def _writable(layout: RecordLayout) -> RecordLayout:
     """Return the layout from which results take their formats: that of a source, unless it is only read."""
     if layout.changes is None:
         return layout
-    written = layout.value_format.removeprefix("DEBEZIUM_")
-    return replace(layout, key_format=plain_key_format(layout.key), value_format=written, changes=None)
+    keys = replace(layout.key_form, name=plain_key_format(layout.key))
+    values = replace(layout.value_form, name=layout.value_form.name.removeprefix("DEBEZIUM_"))
+    return replace(layout, key_form=keys, value_form=values, changes=None)
 
 
 def _own_key(key: Any, _row: Any) -> Any:

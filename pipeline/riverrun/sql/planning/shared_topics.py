@@ -150,7 +150,7 @@ def _unwritten(_rows: Any) -> bytes:
 
 def _alike(one: RecordLayout, other: RecordLayout) -> bool:
     # Serdes hold functions and cannot be compared; their names have formats and columns, and nothing else that keys depend on.
-    options = [(each.key_delimiter, each.key_nullable, each.key_schema) for each in (one, other)]
+    options = [(each.delimiter, each.nullable, each.schema) for each in (one.key_form, other.key_form)]
     names = (one.serdes()[0].name, other.serdes()[0].name)
     windows = (one.window, one.window_ms) == (other.window, other.window_ms)
     times = (one.timestamp, one.timestamp_format) == (other.timestamp, other.timestamp_format)

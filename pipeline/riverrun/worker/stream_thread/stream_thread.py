@@ -298,17 +298,9 @@ def new_stream_thread(
     on_restore: Callable[[TopicPartition, int, int], None] = silently,
 ) -> StreamThread:
     """Make a stream thread, with its connections; it asks brokers nothing before `start`."""
-    streams, kafka, admin, clock = (
-        application.config.streams,
-        application.kafka,
-        Admin(application.kafka),
-        SystemClock(),
-    )
-    hooks, topics, counts = (
-        interruptions or Undisturbed(),
-        KnownTopics(ConnectedApplication(application, admin)),
-        TaskCounts(),
-    )
+    streams, kafka, admin = application.config.streams, application.kafka, Admin(application.kafka)
+    clock, hooks, counts = SystemClock(), interruptions or Undisturbed(), TaskCounts()
+    topics = KnownTopics(ConnectedApplication(application, admin))
     brokers = AbsentBrokers(admin, streams.task_timeout_ms, hooks, lambda: topics.application.topology.source_topics)
     fetching = Fetching(kafka, streams, hooks)
     tables = GlobalTables(topics, clock, on_restore)

@@ -477,10 +477,9 @@ def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str |
     check_type(path, f"{where}.versions", table, dict)
     for version in (first, *table):
         if not _NAME.fullmatch(version):
-            message = (
+            raise ConfigError(
                 f"{path}: version {version!r} of {where} has characters other than a-z A-Z 0-9 . _ -, or is . or .."
             )
-            raise ConfigError(message)
         if len(version) + len(where.removeprefix("apps.")) >= _LONGEST_ID:
             message = f"{path}: the name and version of {where} have more than {_LONGEST_ID - 1} characters together"
             raise ConfigError(message, hint="Names of its internal topics begin with them: 249 characters at most.")

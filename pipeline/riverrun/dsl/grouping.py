@@ -115,11 +115,10 @@ def windowed_store(
     if options.retention is not None:
         retention_ms = millis(options.retention, "retention")
     if retention_ms < windows.retention_ms:
-        message = (
+        raise TopologyError(
             f"Store {name} stores windows for {retention_ms} ms, "
             f"but they can change for {windows.retention_ms} ms: {windows}"
         )
-        raise TopologyError(message)
     size_ms = None if isinstance(windows, SessionWindows) else windows.size_ms
     return replace(
         table_store(plan, name, replace(options, supplier=None), key_serde, None),

@@ -172,8 +172,7 @@ class ActiveTask:
 
     def _move_to(self, state: TaskState) -> None:
         if state not in TRANSITIONS[self.state]:
-            message = f"Task {self.id} cannot go from {self.state.value} to {state.value}"
-            raise StreamsError(message)
+            raise StreamsError(f"Task {self.id} cannot go from {self.state.value} to {state.value}")
         self.state = state
 
     # Figures

@@ -79,8 +79,7 @@ class SoleHost:
         """Parse a member's client id."""
         found = _NAME.fullmatch(name)
         if found is None:
-            message = f"not a host that processes alone: {shortened(name)}"
-            raise ValueError(message)
+            raise ValueError(f"not a host that processes alone: {shortened(name)}")
         return cls(found[1], found[2], int(found[4]), found[3])
 
     def __str__(self) -> str:

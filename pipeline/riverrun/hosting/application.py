@@ -75,8 +75,7 @@ class Application:
     def with_engine(self, engine: str) -> Application:
         """Return a copy whose bounded runs have another engine (`bounded.engine`)."""
         if engine not in BOUNDED_ENGINES:
-            message = f"A bounded run has no engine {engine!r}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_ENGINES)}")
+            raise ConfigError(f"A bounded run has no engine {engine!r}", hint=f"Allowed: {', '.join(BOUNDED_ENGINES)}")
         return self._with(bounded_engine=engine)
 
     def _with(self, **settings: Any) -> Application:

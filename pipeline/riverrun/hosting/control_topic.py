@@ -278,8 +278,7 @@ class ReleaseRegistry:
         """Make sure that a release is still as it was read or written."""
         found = self.read(release.app, release.live)
         if found.revision != release.revision:
-            message = f"{release.app}: {_other_revision(found, release)}"
-            raise VersionConflictError(message, hint=_CONFLICT_HINT)
+            raise VersionConflictError(f"{release.app}: {_other_revision(found, release)}", hint=_CONFLICT_HINT)
 
     def forget(self, app: str) -> None:
         """Delete the record and the history of an application, as if it had never been released."""

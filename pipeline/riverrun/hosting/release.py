@@ -256,8 +256,7 @@ class Release:
             raise UnderWayError(message, hint=hint)
         # A version that a user has named may process whichever is live; one that was looked up must still be live.
         if live is not None and self.live != live:
-            message = f"{self.app}: {self.live} has just replaced {live}"
-            raise UnderWayError(message, hint="Try again.")
+            raise UnderWayError(f"{self.app}: {self.live} has just replaced {live}", hint="Try again.")
 
     def require_no_barrier(self, version: str) -> None:
         """Make sure that a version does not pause at a barrier."""

@@ -165,11 +165,10 @@ def _decimal(scale: int, mode: str | None = "precise") -> Convert:
         if mode != "precise" and _DECIMAL_TEXT.fullmatch(value):
             if mode is None and _MAYBE_BASE64.fullmatch(value):
                 declared = f"{DECIMAL}({scale})"
-                message = (
+                raise ValueError(
                     f"{value} is a decimal as text, or bytes as base64. Declare which, by decimal.handling.mode of the "
                     f"connector: {declared} string, or {declared} precise"
                 )
-                raise ValueError(message)
             return value
         unscaled = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
         digits = tuple(int(digit) for digit in str(abs(unscaled)))

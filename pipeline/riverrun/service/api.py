@@ -381,10 +381,9 @@ def _read(reader: StoreReader, store: str, key: str | None, asked: Parameters, r
 def _partitions(place: StorePlace, key: bytes | None, asked: Parameters) -> list[int]:
     if asked.partition is not None:
         if asked.partition >= max(len(place.tasks), 1):
-            message = (
+            raise ValueError(
                 f"Store {place.builder.name} has {len(place.tasks)} partitions, but no partition {asked.partition}"
             )
-            raise ValueError(message)
         return [asked.partition]
     return place.partitions_of(key)
 

@@ -332,11 +332,10 @@ class FoundColumns:
             known = columns if found is None else found.columns
             others = [each for number, each in enumerate(columns) if known[number : number + 1] != (each,)]
             if others:
-                message = (
+                raise SqlError(
                     f"The following {part} columns are changed, missing or reordered: {_listed(others)}. "
                     f"Schema from schema registry is {_listed(known)}"
                 )
-                raise SqlError(message)
 
 
 def _listed(columns: Any) -> str:

@@ -502,10 +502,9 @@ class Topology:
 
     def _check_pattern(self, pattern: re.Pattern[str]) -> None:
         if any(pattern.fullmatch(topic) for source in self._sources() for topic in source.topics):
-            message = (
+            raise TopologyError(
                 f"Pattern {pattern.pattern} will match a topic that has already been registered by another source."
             )
-            raise TopologyError(message)
 
     def _sources(self) -> list[SourceNode]:
         """Return all sources, including those of global stores."""

@@ -109,8 +109,7 @@ def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:
 def moved(old: WorkerState, new: WorkerState) -> WorkerState:
     """Return the new state of a worker. An illegal transition is a fault of the worker itself."""
     if new not in TRANSITIONS[old]:
-        message = f"Worker cannot go from {old.value} to {new.value}"
-        raise StreamsError(message)
+        raise StreamsError(f"Worker cannot go from {old.value} to {new.value}")
     return new
 
 

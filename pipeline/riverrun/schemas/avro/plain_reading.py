@@ -82,10 +82,9 @@ class _Source:
         """Return the next bytes."""
         end = self.at + size
         if not self.at <= end <= len(self.data):
-            message = (
+            raise ValueError(
                 f"truncated: expected {size} bytes at byte {self.at}, but only {len(self.data) - self.at} are left"
             )
-            raise ValueError(message)
         found = self.data[self.at : end]
         self.at = end
         return found

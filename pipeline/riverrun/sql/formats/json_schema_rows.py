@@ -95,10 +95,9 @@ class JsonSchemaRows:
     def reader(self, schema: Any, registry: RegistryClient) -> Read:  # noqa: ARG002 - JSON is read without it
         """Return the function that reads rows, whatever schema they were written with."""
         if schema.schema_type != "JSON":
-            message = (
+            raise SchemaError(
                 f"A record has a schema of {schema.schema_type or 'AVRO'}, but the format of the source is JSON_SR"
             )
-            raise SchemaError(message)
         read = self.payload.read
         return lambda data: read(data[HEAD_BYTES:])
 

@@ -134,10 +134,9 @@ def _check_maps(format_: str, columns: Columns) -> None:
     """Make sure that the keys of maps are texts, as JSON and ksqlDB's Protobuf messages require."""
     for name, type_ in columns:
         if any(each.key is not Primitive.STRING for each in _maps(type_)):
-            message = (
+            raise SqlError(
                 f"{format_.partition('_')[0]} only supports MAP types with STRING keys: column `{name}` is a {type_}"
             )
-            raise SqlError(message)
 
 
 def _maps(type_: SqlType) -> Iterator[Map]:

@@ -64,10 +64,9 @@ def _compiled(pattern: str, *, with_groups: bool = False) -> _re2.RE2:
     found = _re2.RE2(_translated(pattern).encode(), options)
     if not found.ok():
         reason = found.error().decode(errors="replace")
-        message = (
+        raise ValueError(
             f"the regular expression {pattern!r}: {reason} (look-around and references to groups are not supported)"
         )
-        raise ValueError(message)
     return found
 
 

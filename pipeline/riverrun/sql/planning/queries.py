@@ -373,10 +373,9 @@ def _key_or_none(key: Any) -> Any:
 
 def _key_type(type_: SqlType | None) -> SqlType:
     if isinstance(type_, Map) or (type_ is not None and "MAP<" in str(type_)):
-        message = (
+        raise SqlError(
             "Map keys, including types that contain maps, are not supported as they may lead to unexpected behavior"
         )
-        raise SqlError(message)
     return type_ or Primitive.STRING
 
 

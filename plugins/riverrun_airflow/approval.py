@@ -38,9 +38,7 @@ class ApprovalOperator(HITLOperator):
     Args:
         app: Name of the application, as in `[apps.NAME]`.
         verdict: The id of the verdict; by default, that of the last gate.
-        config: Path of `streams.toml`; by default, as the connection says.
         rows: Maximum number of differing rows to show.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = (
@@ -119,8 +117,6 @@ class VerdictBranchOperator(BaseBranchOperator):
         verdict: The id of the gate's verdict.
         clean: The task that follows a verdict that has no warnings, or is approved.
         asking: The task that follows a verdict with warnings.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "verdict", "riverrun_conn_id")

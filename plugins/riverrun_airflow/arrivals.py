@@ -37,8 +37,6 @@ class NewRecordsTrigger(BaseEventTrigger):
         event_hours: Period of event time, in hours of UTC, whose end makes an event once all partitions with new records have
             passed it: 24 for days. 0 if event time does not matter.
         start: Where the first event begins: `latest`, `earliest` or a vector.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         every_s: Seconds between two polls.
         watch: Name of the watch, under which Airflow keeps the position; watches of an asset need different ones.
     """

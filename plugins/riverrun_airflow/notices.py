@@ -62,8 +62,6 @@ class LagOperator(BaseOperator):
     Args:
         app: Name of the application, as in `[apps.NAME]`.
         looks: Number of consecutive polls at which the lag of a version must have grown for the task to fail.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "looks", "riverrun_conn_id")

@@ -332,10 +332,6 @@ class QualityOperator(BaseOperator):
         since: `last`, for records since the last check that passed; a vector of public topics, or a time. Empty for all.
         skip_if_judged: Whether the task is skipped if the last check has passed and nothing was published since, and the tasks
             after it with it. A skipped run does not skip this task: what an earlier attempt published may be unjudged.
-        config: Path of `streams.toml`; by default, as the connection says.
-        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
-        apart: As in `BoundedRunOperator`.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "since", "master", "riverrun_conn_id")

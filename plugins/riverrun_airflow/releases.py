@@ -39,15 +39,12 @@ class ReleaseOperator(BaseOperator):
     Args:
         app: Name of the application, as in `[apps.NAME]`.
         step: `plan`, `start`, `reprocess`, `gate`, `approve`, `cut`, `rollback`, `retire` or `abort`.
-        config: Path of `streams.toml`; by default, as the connection says.
         to: The version that is to go live; for `plan` and `start`.
         verdict: For `approve`: the id of the verdict whose warnings are approved; empty to approve nothing.
         carry: For `plan` and `start`: whether the version takes over the state of the live version where nothing about it has
             changed. A template may make it the text `True` or `False`.
-        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: As in `BoundedRunOperator`, for steps that may compute on Spark: `reprocess`, `gate`, `cut`, `rollback`, and
             `start` if it carries state.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "carry", "master", "riverrun_conn_id")

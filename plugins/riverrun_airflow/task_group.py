@@ -71,8 +71,6 @@ class RiverrunTaskGroup(TaskGroup):
         version: The version that a release is about: for `plan`, `start` and `watch`. It may be a template.
         group_id: Id of the group; by default, the application's name.
         operator_args: Arguments of the operators by step: `{"gate": {"retries": 0, "pool": "large"}}`.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         kwargs: Arguments of Airflow's `TaskGroup`: `default_args`, `prefix_group_id`, `tooltip`.
 
     Raises:

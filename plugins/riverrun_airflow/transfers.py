@@ -52,11 +52,7 @@ class ImportOperator(BaseOperator):
         name: Name of the import; by default, the topic.
         parts: Number of parts of a batch, each one transaction.
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
-        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
-        apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master", "riverrun_conn_id")
@@ -153,11 +149,7 @@ class ExportOperator(BaseOperator):
         name: Name of the export; by default, the topic.
         key: Columns of a `jdbc` target by which rows are replaced (PostgreSQL).
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
-        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
-        apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master", "riverrun_conn_id")

@@ -33,10 +33,8 @@ class AwaitOperator(BaseOperator):
 
     Args:
         app: Name of the application, as in `[apps.NAME]`.
-        config: Path of `streams.toml`; by default, as the connection says.
         max_lag: Highest lag of the candidate, in offsets, at which the wait ends.
         every_s: Seconds between two polls.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "riverrun_conn_id")
@@ -80,9 +78,7 @@ class WatchOperator(BaseOperator):
         version: The version that is to be live.
         minutes: Duration of the watch.
         max_lag: Lag in offsets at the end of the watch above which it is reported; 0 if lag does not matter.
-        config: Path of `streams.toml`; by default, as the connection says.
         every_s: Seconds between two polls.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "version", "minutes", "max_lag", "riverrun_conn_id")
@@ -127,10 +123,8 @@ class ProcessedSensor(BaseSensorOperator):
         app: Name of the application, as in `[apps.NAME]`.
         end: `latest` (as it is when the task starts), a vector or a time.
         version: The version; by default, the live one.
-        config: Path of `streams.toml`; by default, as the connection says.
         deferrable: Whether it waits without a slot. Otherwise `mode` says how it waits.
         poke_interval: Seconds between two polls.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         kwargs: Arguments of Airflow's `BaseSensorOperator`: `timeout`, `soft_fail`, `mode`.
     """
 
@@ -199,10 +193,8 @@ class NewRecordsSensor(BaseSensorOperator):
         minutes: Minutes after which any new record is enough; 0 if time does not matter.
         event_time: A time that all partitions with new records must have reached; empty if it does not matter.
         start: Offsets from which records are new: `latest` (as it is when the task starts), `earliest` or a vector.
-        config: Path of `streams.toml`; by default, as the connection says.
         deferrable: Whether it waits without a slot. Otherwise `mode` says how it waits.
         poke_interval: Seconds between two polls.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         kwargs: Arguments of Airflow's `BaseSensorOperator`: `timeout`, `soft_fail`, `mode`.
     """
 

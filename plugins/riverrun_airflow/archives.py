@@ -8,7 +8,7 @@ from airflow.sdk import BaseOperator
 
 from riverrun.errors import ConfigError
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.assets import TopicLineage
+from riverrun_airflow.assets import TopicLineage, lineage_of
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import returning_fields
 from riverrun_airflow.results import unless_empty
@@ -34,6 +34,7 @@ class ArchiveOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("config", "name", "app", "topics", "url", "engine", "riverrun_conn_id")
+    get_openlineage_facets_on_complete = lineage_of
 
     def __init__(
         self,
@@ -69,10 +70,6 @@ class ArchiveOperator(BaseOperator):
     def on_kill(self) -> None:
         """End the task: what no manifest lists is not part of the archive."""
         end_at_once()
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were archived, for OpenLineage."""
-        return self.lineage.told()
 
     def _archived(self) -> dict[str, Any]:
         project = located(self.config, self.riverrun_conn_id).project()

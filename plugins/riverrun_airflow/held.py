@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun.errors import StreamsError
 from riverrun_airflow.acting import acting
-from riverrun_airflow.assets import TopicLineage, judged_by_topic
+from riverrun_airflow.assets import TopicLineage, judged_by_topic, lineage_of
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink, returning_fields
 from riverrun_airflow.sessions import held_by, moved_by_step
@@ -37,6 +37,7 @@ class HeldRunOperator(BaseOperator):
     template_fields: Sequence[str] = ("config", "app", "action", "approve", "riverrun_conn_id")
     operator_extra_links = (ApplicationLink(),)
     ui_color = "#fdf3d8"
+    get_openlineage_facets_on_complete = get_openlineage_facets_on_failure = lineage_of
 
     def __init__(
         self,
@@ -61,14 +62,6 @@ class HeldRunOperator(BaseOperator):
         if self.action not in HELD_ACTIONS:
             raise AirflowFailException(f"{self.action!r} is not one of the actions {', '.join(HELD_ACTIONS)}")
         return acting(lambda: self._act(context))
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were published or judged, for OpenLineage."""
-        return self.lineage.told()
-
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were judged and rejected, for OpenLineage."""
-        return self.lineage.told()
 
     def _act(self, context: Context) -> dict[str, Any]:
         by = f"airflow:{self.dag_id}/{context['run_id']}"

@@ -12,7 +12,15 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from riverrun.errors import UnderWayError
 from riverrun.spark.options import MAX_RECORDS_PER_SLICE, RunOptions
 from riverrun_airflow.acting import acting, end_at_once, number, truth
-from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
+from riverrun_airflow.assets import (
+    TopicLineage,
+    announce,
+    is_template,
+    judged_by_topic,
+    lineage_of,
+    outputs_of,
+    topic_asset,
+)
 from riverrun_airflow.deadlines import time_left
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, documented, logged, returning_fields
@@ -113,6 +121,7 @@ class BoundedRunOperator(BaseOperator):
     )
     operator_extra_links = (ApplicationLink(), SparkLink())
     ui_color = "#e7f0fb"
+    get_openlineage_facets_on_complete = lineage_of
 
     def __init__(
         self,
@@ -176,10 +185,6 @@ class BoundedRunOperator(BaseOperator):
     def on_kill(self) -> None:
         """End the task, and Spark with its process. The next owners of its tasks abort open transactions."""
         end_at_once()
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were read and written, for OpenLineage."""
-        return self.lineage.told()
 
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after a driver has ended; another attempt does the work that it left."""
@@ -337,6 +342,7 @@ class QualityOperator(BaseOperator):
     template_fields: Sequence[str] = ("config", "app", "since", "master", "riverrun_conn_id")
     operator_extra_links = (ApplicationLink(), DocsLink(), SparkLink())
     ui_color = "#f3ebfb"
+    get_openlineage_facets_on_complete = get_openlineage_facets_on_failure = lineage_of
 
     def __init__(
         self,
@@ -401,14 +407,6 @@ class QualityOperator(BaseOperator):
         if critical:
             raise AirflowFailException(f"{self.app}: {'; '.join(f'{name}: {outcomes[name]}' for name in critical)}")
         return result_of_check(self.app, found, self.docs_page)
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were judged, for OpenLineage."""
-        return self.lineage.told()
-
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were judged and rejected, for OpenLineage."""
-        return self.lineage.told()
 
     def on_kill(self) -> None:
         """End the task, and Spark with its process; nothing was written."""

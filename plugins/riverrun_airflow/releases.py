@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from riverrun.errors import StreamsError
 from riverrun.hosting.release import ACTIONS
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.assets import TopicLineage, judged_by_topic
+from riverrun_airflow.assets import TopicLineage, judged_by_topic, lineage_of
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, logged, returning_fields
 from riverrun_airflow.progress import following
@@ -50,6 +50,7 @@ class ReleaseOperator(BaseOperator):
     template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "carry", "master", "riverrun_conn_id")
     operator_extra_links = (ApplicationLink(), DocsLink(), SparkLink())
     ui_color = "#eef7ea"
+    get_openlineage_facets_on_complete = get_openlineage_facets_on_failure = lineage_of
 
     def __init__(
         self,
@@ -167,11 +168,3 @@ class ReleaseOperator(BaseOperator):
         facet = {"app": self.app, "verdict": verdict.id, "range": verdict.at}
         topics = tuple(topic for topic in judged if topic in published_by(project, self.app))
         self.lineage = TopicLineage(project.kafka["bootstrap.servers"], topics, (), facet, judged)
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that the step has read and written, or that a gate has judged, for OpenLineage."""
-        return self.lineage.told()
-
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that a gate has judged and rejected, for OpenLineage."""
-        return self.lineage.told()

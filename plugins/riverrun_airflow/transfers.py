@@ -10,7 +10,15 @@ from airflow.sdk import BaseOperator
 
 from riverrun.config.secrets import expanded
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.assets import TopicLineage, announce, is_template, target_asset, topic_asset, transferred_by
+from riverrun_airflow.assets import (
+    TopicLineage,
+    announce,
+    is_template,
+    lineage_of,
+    target_asset,
+    topic_asset,
+    transferred_by,
+)
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import SparkLink, logged, returning_fields
 from riverrun_airflow.progress import following
@@ -57,6 +65,7 @@ class ImportOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master", "riverrun_conn_id")
     operator_extra_links = (SparkLink(),)
+    get_openlineage_facets_on_complete = lineage_of
 
     def __init__(
         self,
@@ -120,10 +129,6 @@ class ImportOperator(BaseOperator):
         """End the task, and Spark with its process: the next attempt aborts open transactions."""
         end_at_once()
 
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the source or topic that was read, and the topic or target that was written, for OpenLineage."""
-        return self.lineage.told()
-
     def _request(self) -> TransferRequest:
         from riverrun.transfers.specs import ImportSpec
 
@@ -154,6 +159,7 @@ class ExportOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master", "riverrun_conn_id")
     operator_extra_links = (SparkLink(),)
+    get_openlineage_facets_on_complete = lineage_of
 
     def __init__(
         self,
@@ -206,10 +212,6 @@ class ExportOperator(BaseOperator):
     def on_kill(self) -> None:
         """End the task, and Spark with its process: the next attempt writes the same batch again."""
         end_at_once()
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the source or topic that was read, and the topic or target that was written, for OpenLineage."""
-        return self.lineage.told()
 
     def _request(self) -> TransferRequest:
         from riverrun.transfers.specs import ExportSpec

@@ -40,14 +40,7 @@ class PickledFunction:
 
 
 def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
-    """Return a reference for other processes: the name of an importable function, otherwise the function with its code.
-
-    Args:
-        function: The function, or `module:attribute`.
-
-    Raises:
-        ConfigError: If it is not a function, or refers to an object that cannot be pickled, such as a connection.
-    """
+    """Return a reference for other processes: the name of an importable function, otherwise the function with its code."""
     if isinstance(function, str):
         return function
     if not callable(function):
@@ -79,11 +72,7 @@ _RENAME = "Give your own module another name."
 
 
 def load_attribute(reference: str | PickledFunction) -> Any:
-    """Return the object that `module:attribute` names, or a function that travels with its code.
-
-    Raises:
-        ConfigError: If the module or the attribute does not exist, or the module cannot be imported.
-    """
+    """Return the object that `module:attribute` names, or a function that travels with its code."""
     if isinstance(reference, PickledFunction):
         return reference.load()
     module_name, colon, attribute = reference.partition(":")
@@ -126,12 +115,7 @@ def look_beside(config: Path, *, first: bool = False) -> None:
 
 
 def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
-    """Call the function that `module:attribute` names, or one that travels with its code, and return its result.
-
-    Raises:
-        ConfigError: If the function does not exist or raises. The hint names the line of the user's code.
-        StreamsError: If the function raises one, such as a `TopologyError`. If it has no hint, it gets that line.
-    """
+    """Call the function that `module:attribute` names, or one that travels with its code, and return its result."""
     function = load_attribute(reference)
     kind = type(function).__name__
     if not callable(function):

@@ -220,13 +220,7 @@ def _located(path: Path, target: str, table: Mapping[str, Any]) -> str:
 
 
 def below(path: Path, url: str, *, has_files: bool) -> str:
-    """Return a URL, or a path, with its relative path below the directory of `streams.toml`.
-
-    Args:
-        path: That file.
-        url: The URL of a database, or the URL or path of files.
-        has_files: Whether it is of files.
-    """
+    """Return a URL, or a path, with its relative path below the directory of `streams.toml`."""
     if has_files:
         return url if "://" in url else str((path.parent / url).resolve())
     relative = _FILE.fullmatch(url)
@@ -234,11 +228,7 @@ def below(path: Path, url: str, *, has_files: bool) -> str:
 
 
 def metrics_of(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return where a follower serves its metrics, and the token for them, with `${NAME}` replaced from `environ`.
-
-    Raises:
-        ConfigError: If the address is none, or others could read it without a token.
-    """
+    """Return where a follower serves its metrics, and the token for them, with `${NAME}` replaced from `environ`."""
     found = {}
     for key in METRICS:
         check_type(path, f"{where}.{key}", table.get(key, ""), str)
@@ -253,11 +243,7 @@ def metrics_of(path: Path, where: str, table: Mapping[str, Any], environ: Mappin
 def properties_of_consumer(
     path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the consumer's properties in a table, without their prefix, and the rest of the table.
-
-    Raises:
-        ConfigError: If a property cannot be set, or is not one value.
-    """
+    """Return the consumer's properties in a table, without their prefix, and the rest of the table."""
     found = {}
     for key in [key for key in table if key.startswith(_CONSUMER)]:
         value = table[key]

@@ -19,16 +19,7 @@ _AT_LEAST_ONCE_COMMIT_INTERVAL_MS = 30_000
 
 
 def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> StreamsConfig:
-    """Parse Kafka Streams' settings from their dotted names.
-
-    Args:
-        path: The file, for messages.
-        where: Place in the file.
-        table: The settings.
-
-    Raises:
-        ConfigError: If one is unknown, or its value impossible.
-    """
+    """Parse Kafka Streams' settings from their dotted names."""
     given: dict[str, Any] = {}
     # As in Kafka Streams, whose default interval depends on the guarantee. An explicit setting below overrides it.
     if table.get("processing.guarantee") == AT_LEAST_ONCE:
@@ -158,16 +149,7 @@ UNSAFE = frozenset(
 
 
 def check_property(path: Path, key: str, allowed: Collection[str] = ()) -> None:
-    """Check that a property of all clients (`[kafka]`) may be set.
-
-    Args:
-        path: The file, for messages.
-        key: The property.
-        allowed: Properties that are allowed although they load code or run commands (`unsafe.properties`).
-
-    Raises:
-        ConfigError: If it may not be set.
-    """
+    """Check that a property of all clients (`[kafka]`) may be set."""
     if key in UNSAFE - set(allowed):
         raise _unsafe(path, f"[kafka] {key}", key)
     for prefix in ("consumer.", "producer."):
@@ -176,15 +158,7 @@ def check_property(path: Path, key: str, allowed: Collection[str] = ()) -> None:
 
 
 def check_oauth(path: Path, kafka: Mapping[str, str]) -> None:
-    """Check that clients which log in with OAUTHBEARER have one source of tokens.
-
-    Args:
-        path: The file, for messages.
-        kafka: Properties of all clients.
-
-    Raises:
-        ConfigError: If they have none or two, or have one and log in otherwise.
-    """
+    """Check that clients which log in with OAUTHBEARER have one source of tokens."""
     settings = [key for key in kafka if key == OAUTH_CALLBACK or key.startswith(_OAUTH)]
     if kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", "")).upper() != "OAUTHBEARER":
         if settings:
@@ -252,15 +226,5 @@ def _check_client(path: Path | str, where: str, key: str, value: Any) -> None:
 
 
 def checked_setting(path: Path | str, where: str, key: str, value: Any) -> Any:
-    """Return the value of a setting of applications that stands elsewhere, too.
-
-    Args:
-        path: The file, for messages.
-        where: Name of the key there.
-        key: Name of the setting.
-        value: The value as it was written.
-
-    Raises:
-        ConfigError: If it cannot be the value of the setting.
-    """
+    """Return the value of a setting of applications that stands elsewhere, too."""
     return SETTINGS[key].values.checked(path, where, value)

@@ -118,15 +118,7 @@ class ProjectConfig:
 
     @classmethod
     def load(cls, path: Path, environ: Mapping[str, str]) -> ProjectConfig:
-        """Read and check a file.
-
-        Args:
-            path: The file.
-            environ: Replaces `${NAME}` in `[kafka]`, `[spark]`, `[schema_registry]` and secrets.
-
-        Raises:
-            ConfigError: If the file cannot be read, or has unknown keys or impossible values.
-        """
+        """Read and check a file."""
         try:
             content = tomllib.loads(read_text(path))
         except FileNotFoundError as error:
@@ -146,16 +138,7 @@ class ProjectConfig:
 
     @classmethod
     def read(cls, path: Path, content: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
-        """Check the content of a file, or a program's equivalent.
-
-        Args:
-            path: The file; messages name it, and relative paths are relative to its directory.
-            content: Its content, as `tomllib` returns it.
-            environ: Replaces `${NAME}`.
-
-        Raises:
-            ConfigError: If there are unknown keys or impossible values.
-        """
+        """Check the content of a file, or a program's equivalent."""
         known = [*SECTIONS, *parts("sections", BUILT_IN)]
         if content.keys() - set(known):
             refuse_taken("sections", SECTIONS)
@@ -188,25 +171,12 @@ class ProjectConfig:
         )
 
     def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
-        """Return the project with one more application, which replaces one with the same name.
-
-        Args:
-            name: Name of the application, as in `[apps.NAME]`.
-            table: Content of `[apps.NAME]`; functions are allowed in place of their names.
-            environ: Replaces `${NAME}` in secrets.
-
-        Raises:
-            ConfigError: If there are unknown keys or impossible values.
-        """
+        """Return the project with one more application, which replaces one with the same name."""
         app = _app(self.path, name, _by_reference(table), environ, self.schema_registry, self.logging)
         return replace(self, apps={**self.apps, name: app})
 
     def app(self, name: str) -> AppConfig:
-        """Return an application by name.
-
-        Raises:
-            ConfigError: If the project has no such application, or its declaration has an error.
-        """
+        """Return an application by name."""
         if name in self.refused:
             raise self.refused[name].error
         if name not in self.apps:
@@ -218,11 +188,7 @@ class ProjectConfig:
         return self.sections.get(name, {})
 
     def declared(self, section: str, name: str) -> Any:
-        """Return what `[SECTION.NAME]` of an add-on declares.
-
-        Raises:
-            ConfigError: If there is no such declaration, or it has an error.
-        """
+        """Return what `[SECTION.NAME]` of an add-on declares."""
         declared = self.section(section)
         if name not in declared:
             message = f"{self.path} has no {section.removesuffix('s')} {name!r}"

@@ -92,11 +92,7 @@ class AppConfig:
         return None if self.data_docs is None else Path(self.data_docs) / self.name
 
     def topology_of(self, version: str) -> str | PickledFunction:
-        """Return the reference or function that builds a version's topology.
-
-        Raises:
-            ConfigError: If there is no such version.
-        """
+        """Return the reference or function that builds a version's topology."""
         known = {self.version: self.topology, **self.versions}
         if version not in known:
             message = f"Application {self.name} has no version {version!r}"
@@ -104,11 +100,7 @@ class AppConfig:
         return known[version]
 
     def loader_of(self, version: str) -> TopologyLoader | None:
-        """Return the loader of the file that a version's topology is; None if a function builds it.
-
-        Raises:
-            ConfigError: If there is no such version.
-        """
+        """Return the loader of the file that a version's topology is; None if a function builds it."""
         return loader_of(self.topology_of(version))
 
 
@@ -127,16 +119,7 @@ CONSOLE_KEYS = (
 
 
 def console_settings(path: Path, table: Any, environ: Mapping[str, str]) -> StreamsConfig:
-    """Check what `[console]` says.
-
-    Args:
-        path: What it was read from, for messages; files are relative to its directory.
-        table: What it says.
-        environ: Where `${NAME}` in secrets is looked up.
-
-    Raises:
-        ConfigError: If a setting is unknown or impossible.
-    """
+    """Check what `[console]` says."""
     check_type(path, "console", table, dict)
     check_keys(path, "console", table, CONSOLE_KEYS)
     settings = dict(table)
@@ -162,13 +145,6 @@ def logging_settings(path: Path, table: Any) -> dict[str, Any]:
     """Return the content of `[logging]` as `logging.config.dictConfig` takes it; empty without that section.
 
     Existing loggers stay as they are unless it says otherwise, since Riverrun's own exist already.
-
-    Args:
-        path: The file; messages name it.
-        table: Its content.
-
-    Raises:
-        ConfigError: If it is no table, or has unknown keys.
     """
     check_type(path, "logging", table, dict)
     check_keys(path, "logging", table, LOGGING_KEYS)
@@ -232,16 +208,7 @@ _PROTOCOLS = ("http://", "https://", "mock://")
 
 
 def schema_registry_settings(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Check the settings in `[schema_registry]`.
-
-    Args:
-        path: The file, for messages. Paths in it are relative to its directory.
-        table: The settings.
-        environ: Replaces `${NAME}`.
-
-    Raises:
-        ConfigError: If a setting is unknown or impossible. Messages leave out values, which may be secrets.
-    """
+    """Check the settings in `[schema_registry]`."""
     check_type(path, "schema_registry", table, dict)
     if not table:
         return {}

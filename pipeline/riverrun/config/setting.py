@@ -36,16 +36,7 @@ class Values(Protocol):
         """Return a sentence of what is allowed; empty if the type says it all."""
 
     def checked(self, path: Path | str, where: str, value: Any) -> Any:
-        """Return a value as the application has it.
-
-        Args:
-            path: The file, for messages. Paths are relative to its directory.
-            where: Name of the key there.
-            value: The value as it was written.
-
-        Raises:
-            ConfigError: If the setting cannot have this value.
-        """
+        """Return a value as the application has it."""
 
 
 class StreamsSetting(NamedTuple):

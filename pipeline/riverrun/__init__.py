@@ -288,5 +288,4 @@ else:
             return version("riverrun")
         if name in _SLOW:
             return getattr(importlib.import_module(_SLOW[name]), name)
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

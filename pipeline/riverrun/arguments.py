@@ -202,7 +202,6 @@ def users_line() -> str | None:
 
 
 def name_of_function(given: Any) -> str:
-    """Name a function for messages."""
     while isinstance(given, functools.partial):
         given = given.func
     name = getattr(given, "__qualname__", None) or type(given).__qualname__

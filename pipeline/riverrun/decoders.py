@@ -100,8 +100,7 @@ def foreign_decoder(type_: Any, longest: int = LONGEST_RECORD) -> Callable[[byte
 
     def decoded(data: bytes) -> Any:
         if len(data) > longest:
-            message = f"it has {len(data)} bytes, and at most {longest} are read"
-            raise UnreadableError(message)
+            raise UnreadableError(f"it has {len(data)} bytes, and at most {longest} are read")
         try:
             return decode(data)
         # msgspec's errors are ValueErrors; deeply nested JSON of others exceeds the limit of recursion.

@@ -187,7 +187,6 @@ class SetAsideError(TaskError):
     """
 
     def __init__(self, message: str, aside: Any) -> None:
-        """Store the record."""
         super().__init__(message)
         self.aside = aside
 

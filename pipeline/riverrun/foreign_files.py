@@ -32,8 +32,7 @@ def require_no_links(files: Any, root: str, place: str) -> None:
     """Make sure that no symbolic link lies between a directory and a place below it, which need not exist."""
     # The directory itself may be a link: whoever set it up is trusted, other than those who write into it.
     if is_local(files) and Path(place).resolve() != Path(root).resolve() / Path(place).relative_to(root):
-        message = "a symbolic link leads to it"
-        raise UnreadableError(message)
+        raise UnreadableError("a symbolic link leads to it")
 
 
 def described(files: Any, root: str, place: str) -> dict[str, Any]:
@@ -44,8 +43,7 @@ def described(files: Any, root: str, place: str) -> dict[str, Any]:
     require_no_links(files, root, place)
     found: dict[str, Any] = files.info(place)
     if found["type"] != "file":
-        message = "it is not a regular file"
-        raise UnreadableError(message)
+        raise UnreadableError("it is not a regular file")
     return found
 
 
@@ -54,8 +52,7 @@ def read_document(files: Any, root: str, place: str, longest: int = LONGEST_RECO
     # Before reading: another process may have written gigabytes there.
     size = described(files, root, place)["size"]
     if size > longest:
-        message = f"it has {size} bytes, and at most {longest} are read"
-        raise UnreadableError(message)
+        raise UnreadableError(f"it has {size} bytes, and at most {longest} are read")
     return unsealed(files.cat_file(place))
 
 
@@ -79,6 +76,5 @@ def unsealed(data: bytes) -> bytes:
     found = _SEALED.match(data)
     document = b"{" + data[found.end() :] if found else b""
     if not found or hashlib.sha256(document).hexdigest().encode() != found[1]:
-        message = "its bytes have another digest than it says"
-        raise UnreadableError(message)
+        raise UnreadableError("its bytes have another digest than it says")
     return document

@@ -141,12 +141,10 @@ class Lines:
         added = text.splitlines()
         self._total += len(added) or 1
         if self._total > _MOST_LINES:
-            message = "it would be too long"
-            raise NotGenerated(message)
+            raise NotGenerated("it would be too long")
         self.written += added
 
     def new(self) -> str:
-        """Return a new name for a variable."""
         self._count += 1
         return f"v{self._count}"
 
@@ -157,7 +155,6 @@ class Lines:
         return name
 
     def named(self, thing: Any) -> str:
-        """Return a new name of a thing."""
         if thing is None:
             return "None"
         name = f"c{len(self.names)}"
@@ -173,7 +170,6 @@ class Lines:
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """Indent the lines that are added meanwhile."""
         with self.aside() as own:
             yield
         self.written += indent("\n".join(own), " " * 4).splitlines()

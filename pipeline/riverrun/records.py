@@ -61,12 +61,10 @@ def check_headers(headers: object) -> None:
         ProcessingError: If they would be altered or refused.
     """
     if not isinstance(headers, tuple | list):
-        message = f"Malformed record: headers {headers!r} are not a tuple of names and values"
-        raise ProcessingError(message)
+        raise ProcessingError(f"Malformed record: headers {headers!r} are not a tuple of names and values")
     for header in headers:
         if not _is_header(header):
-            message = f"Malformed record: {header!r} is not a header: a name with bytes or None"
-            raise ProcessingError(message)
+            raise ProcessingError(f"Malformed record: {header!r} is not a header: a name with bytes or None")
 
 
 def _is_header(header: object) -> bool:
@@ -127,8 +125,7 @@ class TopicPartition(NamedTuple):
         topic, _, partition = text.rpartition("-")
         number = whole_number(partition, _INT)
         if number is None or not is_legal_topic(topic):
-            message = f"not a topic-partition: {shortened(text)}"
-            raise ValueError(message)
+            raise ValueError(f"not a topic-partition: {shortened(text)}")
         return cls(topic, number)
 
 
@@ -190,8 +187,7 @@ class TaskId(NamedTuple):
         first, _, second = text.partition("_")
         sub_topology, partition = whole_number(first, _INT), whole_number(second, _INT)
         if sub_topology is None or partition is None:
-            message = f"not a task: {shortened(text)}"
-            raise ValueError(message)
+            raise ValueError(f"not a task: {shortened(text)}")
         return cls(sub_topology, partition)
 
 
@@ -350,8 +346,7 @@ class OffsetRange:
     def __post_init__(self) -> None:
         """Refuse reversed and negative ranges."""
         if not 0 <= self.start <= self.end:
-            message = f"not a range of offsets: [{self.start}, {self.end})"
-            raise ValueError(message)
+            raise ValueError(f"not a range of offsets: [{self.start}, {self.end})")
 
     @property
     def size(self) -> int:
@@ -405,7 +400,6 @@ class OffsetVector:
     offsets: Mapping[TopicPartition, int]
 
     def __str__(self) -> str:
-        """Return the text form."""
         return ",".join(f"{tp}@{offset}" for tp, offset in sorted(self.offsets.items()))
 
     @classmethod
@@ -420,12 +414,10 @@ class OffsetVector:
             name, at, last = entry.rpartition("@")
             offset = whole_number(last)
             if not at or offset is None:
-                message = f"not topic-partition@offset: {shortened(entry)}"
-                raise ValueError(message)
+                raise ValueError(f"not topic-partition@offset: {shortened(entry)}")
             tp = TopicPartition.parse(name)
             if tp in offsets:
-                message = f"{tp} occurs twice in {shortened(text)}"
-                raise ValueError(message)
+                raise ValueError(f"{tp} occurs twice in {shortened(text)}")
             offsets[tp] = offset
         return cls(offsets)
 
@@ -480,8 +472,7 @@ class AutoOffsetReset:
             ConfigError: If the duration is negative.
         """
         if duration < timedelta(0):
-            message = "Duration cannot be negative"
-            raise ConfigError(message)
+            raise ConfigError("Duration cannot be negative")
         return cls(ResetStrategy.BY_DURATION, duration)
 
     @classmethod

@@ -27,8 +27,7 @@ def millis(duration: timedelta, what: str = "duration") -> int:
     """
     micros = round(duration.total_seconds() * 1_000_000)
     if micros < 0 or micros % 1000:
-        message = f"{what} must be a non-negative whole number of milliseconds, not {duration!r}"
-        raise TopologyError(message)
+        raise TopologyError(f"{what} must be a non-negative whole number of milliseconds, not {duration!r}")
     return micros // 1000
 
 
@@ -94,8 +93,7 @@ class TimeWindows:
         """
         size_ms = millis(size, "window size")
         if size_ms <= 0:
-            message = f"window size must be positive, not {size!r}"
-            raise TopologyError(message)
+            raise TopologyError(f"window size must be positive, not {size!r}")
         return cls(size_ms, size_ms, millis(grace, "grace") if grace is not None else 0)
 
     @classmethod
@@ -119,8 +117,7 @@ class TimeWindows:
         """
         advance_ms = millis(advance, "advance")
         if not 0 < advance_ms <= self.size_ms:
-            message = f"advance must be in (0, {self.size_ms}] ms, not {advance_ms}"
-            raise TopologyError(message)
+            raise TopologyError(f"advance must be in (0, {self.size_ms}] ms, not {advance_ms}")
         return replace(self, advance_ms=advance_ms)
 
     @property
@@ -204,8 +201,7 @@ class OwnWindows:
         end = next((window.end for window in self.given.windows_for(start) if window.start == start), None)
         if end is None or not start < end <= start + 2 * self.size_ms:
             latest = start + 2 * self.size_ms
-            message = f"windows_for({start}) of {self.given!r} has no window from {start} to at most {latest}"
-            raise ValueError(message)
+            raise ValueError(f"windows_for({start}) of {self.given!r} has no window from {start} to at most {latest}")
         return end
 
 
@@ -241,8 +237,7 @@ class SlidingWindows:
         difference_ms = millis(time_difference, "time difference")
         # Kafka Streams accepts 0, and fails at the first record.
         if difference_ms == 0:
-            message = f"time difference must be positive, not {time_difference!r}"
-            raise TopologyError(message)
+            raise TopologyError(f"time difference must be positive, not {time_difference!r}")
         return cls(difference_ms, millis(grace, "grace") if grace is not None else 0)
 
     @classmethod
@@ -398,8 +393,7 @@ class CountWindows:
             TopologyError: If the size is not positive.
         """
         if size < 1:
-            message = f"The size of windows must be at least one record, not {size}"
-            raise TopologyError(message)
+            raise TopologyError(f"The size of windows must be at least one record, not {size}")
         return cls(size, size)
 
     @takes(records=NUMBER)
@@ -410,8 +404,7 @@ class CountWindows:
             TopologyError: If that is not between one and the size.
         """
         if not 1 <= records <= self.size:
-            message = f"Windows of {self.size} records must advance by 1 to {self.size}, not {records}"
-            raise TopologyError(message)
+            raise TopologyError(f"Windows of {self.size} records must advance by 1 to {self.size}, not {records}")
         return replace(self, advance=records)
 
 
@@ -451,8 +444,7 @@ class JoinWindows:
             message = f"Window interval (before {self.before_ms} ms + after {self.after_ms} ms) must not be negative"
             raise TopologyError(message)
         if self.grace_ms < 0:
-            message = f"Grace period must not be negative, not {self.grace_ms} ms"
-            raise TopologyError(message)
+            raise TopologyError(f"Grace period must not be negative, not {self.grace_ms} ms")
 
     @classmethod
     @takes(time_difference=DURATION, grace=optional(DURATION))

@@ -124,8 +124,7 @@ def number(name: str, value: int | str) -> int:
     """
     text = str(value).strip() or "0"
     if not text.isdecimal():
-        message = f"{name} is {value!r}, which is not a natural number"
-        raise AirflowFailException(message)
+        raise AirflowFailException(f"{name} is {value!r}, which is not a natural number")
     return int(text)
 
 
@@ -137,6 +136,5 @@ def truth(name: str, value: bool | str) -> bool:  # noqa: FBT001 - templates giv
     """
     text = str(value).strip().lower()
     if text not in _TRUE | _FALSE:
-        message = f"{name} is {value!r}, which is neither true nor false"
-        raise AirflowFailException(message)
+        raise AirflowFailException(f"{name} is {value!r}, which is neither true nor false")
     return text in _TRUE

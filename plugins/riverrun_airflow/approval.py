@@ -38,9 +38,7 @@ class ApprovalOperator(HITLOperator):
     Args:
         app: Name of the application, as in `[apps.NAME]`.
         verdict: The id of the verdict; by default, that of the last gate.
-        config: Path of `streams.toml`; by default, as the connection says.
         rows: Maximum number of differing rows to show.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = (
@@ -91,8 +89,7 @@ class ApprovalOperator(HITLOperator):
         shown = store.get(_SHOWN_VERDICT)
         name = (event.get("responded_by_user") or {}).get("name") or "nobody"
         if APPROVE not in chosen["chosen_options"]:
-            message = f"{self.app}: {name} rejects verdict {shown}; the live version stays live"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"{self.app}: {name} rejects verdict {shown}; the live version stays live")
         by = f"airflow:{name} ({self.dag_id}/{context['run_id']})"
         release = acting(lambda: self._releaser(by).approve(shown))
         self.log.info("%s", release)
@@ -120,8 +117,6 @@ class VerdictBranchOperator(BaseBranchOperator):
         verdict: The id of the gate's verdict.
         clean: The task that follows a verdict that has no warnings, or is approved.
         asking: The task that follows a verdict with warnings.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "verdict", "riverrun_conn_id")
@@ -182,8 +177,7 @@ class SettlementOperator(HITLBranchOperator):
         """Branch at once, or ask and defer the task."""
         answers = {"retire": RETIRE, "keep": KEEP}
         if self.then not in {"ask", *answers}:
-            message = f"then is {self.then!r}, not one of ask, {', '.join(answers)}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"then is {self.then!r}, not one of ask, {', '.join(answers)}")
         if self.then in answers and not self.found:
             return self.do_branch(context, self.options_mapping[answers[self.then]])
         return super().execute(context)
@@ -199,8 +193,7 @@ def verdict_of(release: Release, wanted: str) -> GateVerdict:
     verdict = release.verdict
     if verdict is None or (wanted and verdict.id != wanted):
         last = "no gate has judged the candidate" if verdict is None else f"the last gate's verdict is {verdict.id}"
-        message = f"{release.app}: verdict {wanted} no longer holds: {last}"
-        raise AirflowFailException(message)
+        raise AirflowFailException(f"{release.app}: verdict {wanted} no longer holds: {last}")
     return verdict
 
 

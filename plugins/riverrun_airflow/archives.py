@@ -8,7 +8,7 @@ from airflow.sdk import BaseOperator
 
 from riverrun.errors import ConfigError
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.assets import TopicLineage
+from riverrun_airflow.assets import TopicLineage, lineage_of
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import returning_fields
 from riverrun_airflow.results import unless_empty
@@ -31,11 +31,10 @@ class ArchiveOperator(BaseOperator):
         engine: `local` for the task's process, `spark` for executors. Default: the archive's, else `local`.
         skip_lost: Whether to skip records that were deleted before they were archived; otherwise such a task fails.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "name", "app", "topics", "url", "engine", "riverrun_conn_id")
+    get_openlineage_facets_on_complete = lineage_of
 
     def __init__(
         self,
@@ -71,10 +70,6 @@ class ArchiveOperator(BaseOperator):
     def on_kill(self) -> None:
         """End the task: what no manifest lists is not part of the archive."""
         end_at_once()
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were archived, for OpenLineage."""
-        return self.lineage.told()
 
     def _archived(self) -> dict[str, Any]:
         project = located(self.config, self.riverrun_conn_id).project()

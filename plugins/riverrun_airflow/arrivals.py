@@ -37,8 +37,6 @@ class NewRecordsTrigger(BaseEventTrigger):
         event_hours: Period of event time, in hours of UTC, whose end makes an event once all partitions with new records have
             passed it: 24 for days. 0 if event time does not matter.
         start: Where the first event begins: `latest`, `earliest` or a vector.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         every_s: Seconds between two polls.
         watch: Name of the watch, under which Airflow keeps the position; watches of an asset need different ones.
     """
@@ -58,8 +56,7 @@ class NewRecordsTrigger(BaseEventTrigger):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow's
         if isinstance(topics, str) or not topics or not (records or minutes or event_hours):
-            message = "a list of topics, and records, minutes or event_hours above 0 are needed"
-            raise ValueError(message)
+            raise ValueError("a list of topics, and records, minutes or event_hours above 0 are needed")
         self.topics = list(topics)
         self.records = records
         self.minutes = minutes
@@ -88,7 +85,6 @@ class NewRecordsTrigger(BaseEventTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Poll forever."""
         state: dict[str, Any] = {}
         while True:
             try:

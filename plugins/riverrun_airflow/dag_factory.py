@@ -168,8 +168,7 @@ def selected(
     wanted, unwanted = ([each] if isinstance(each, str) else list(each) for each in (select, exclude))
     for pattern in (*wanted, *unwanted):
         if not any(fnmatchcase(name, pattern) for name in names):
-            message = f"The project has no {kind} {pattern!r}"
-            raise ConfigError(message, hint=nearest(pattern, names))
+            raise ConfigError(f"The project has no {kind} {pattern!r}", hint=nearest(pattern, names))
 
     def is_among(name: str, patterns: Sequence[str]) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -37,8 +37,7 @@ def time_left(context: Context) -> timedelta | None:
         return None
     left = timedelta(milliseconds=ends_ms - now_ms())
     if left <= timedelta():
-        message = (
+        raise AirflowTaskTimeout(
             "The time of the task is up (execution_timeout, or dagrun_timeout of its run). What is committed stays."
         )
-        raise AirflowTaskTimeout(message)
     return left

@@ -67,9 +67,7 @@ class Order:
     """Complete instructions for a driver.
 
     Args:
-        id: Identifies the driver.
         path: Path of `streams.toml`.
-        request: The work.
         kafka: Client properties of the connection, which override those of the project.
         master: Spark's master of the connection; empty if it has none.
         until_ms: Time at which its task has to end, ms since the epoch; None without a limit.
@@ -91,7 +89,6 @@ class Note:
         state: `running`, `done`, `failed`, or `ended` if it was asked to end.
         at_ms: Time of the message, ms since the epoch.
         said: What the driver has done, or why it failed.
-        may_help: Whether another attempt may help.
         found: Facts for the task's result: see `sessions.WorkOutcome`.
         is_under_way: Whether it failed since another run has to end first.
         spark: Web address of its Spark; empty if there is none.

@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun.errors import StreamsError
 from riverrun_airflow.acting import acting
-from riverrun_airflow.assets import TopicLineage, judged_by_topic
+from riverrun_airflow.assets import TopicLineage, judged_by_topic, lineage_of
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink, returning_fields
 from riverrun_airflow.sessions import held_by, moved_by_step
@@ -32,13 +32,12 @@ class HeldRunOperator(BaseOperator):
         app: Name of the application, as in `[apps.NAME]`.
         action: `publish`, `judge` or `discard`.
         approve: For `publish`: the id of the verdict whose warnings are approved; empty if it has none.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "action", "approve", "riverrun_conn_id")
     operator_extra_links = (ApplicationLink(),)
     ui_color = "#fdf3d8"
+    get_openlineage_facets_on_complete = get_openlineage_facets_on_failure = lineage_of
 
     def __init__(
         self,
@@ -61,17 +60,8 @@ class HeldRunOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Act, and return the action with the run: `{"app": ..., "action": ..., "run": ..., "records": ...}`."""
         if self.action not in HELD_ACTIONS:
-            message = f"{self.action!r} is not one of the actions {', '.join(HELD_ACTIONS)}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"{self.action!r} is not one of the actions {', '.join(HELD_ACTIONS)}")
         return acting(lambda: self._act(context))
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were published or judged, for OpenLineage."""
-        return self.lineage.told()
-
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were judged and rejected, for OpenLineage."""
-        return self.lineage.told()
 
     def _act(self, context: Context) -> dict[str, Any]:
         by = f"airflow:{self.dag_id}/{context['run_id']}"

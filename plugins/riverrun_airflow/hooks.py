@@ -86,8 +86,7 @@ def located(config: str, connection: str = CONNECTION) -> Location:
     """
     found = location_if_known(config, connection)
     if found is None:
-        message = "The location of streams.toml is unknown"
-        raise ConfigError(message, hint=_ways(connection))
+        raise ConfigError("The location of streams.toml is unknown", hint=_ways(connection))
     return found
 
 
@@ -102,8 +101,7 @@ def location_if_known(config: str, connection: str = CONNECTION) -> Location | N
         found = BaseHook.get_connection(connection)
     except AirflowNotFoundException:
         if connection != CONNECTION:
-            message = f"Airflow has no connection {connection!r}"
-            raise ConfigError(message, hint=_ways(connection)) from None
+            raise ConfigError(f"Airflow has no connection {connection!r}", hint=_ways(connection)) from None
     else:
         extra = _checked(connection, found)
         config = config or str(extra.get("project") or "")

@@ -26,7 +26,6 @@ class ApplicationLink(BaseOperatorLink):
 
     @property
     def name(self) -> str:
-        """The text of the button."""
         return "Riverrun"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
@@ -39,7 +38,6 @@ class DocsLink(BaseOperatorLink):
 
     @property
     def name(self) -> str:
-        """The text of the button."""
         return "Data Docs"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
@@ -53,7 +51,6 @@ class SparkLink(BaseOperatorLink):
 
     @property
     def name(self) -> str:
-        """The text of the button."""
         return "Spark"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature

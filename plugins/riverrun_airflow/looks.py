@@ -28,7 +28,6 @@ class Look:
     """The result of one poll.
 
     Args:
-        said: The state, for the log.
         is_over: Whether the wait is over: the expected state is reached, or never will be.
         found: The finding; empty if there is none.
     """
@@ -131,7 +130,6 @@ class Arrived:
     Args:
         offsets: The new offsets, as text (`clicks-0@5..9`); those of partitions without new records are left out.
         end: End offsets (exclusive) of all partitions, as text.
-        records: Number of new offsets.
         event_time_ms: The lowest event time that partitions with new records have reached, ms since the epoch; None if it
             does not matter, or is unknown.
         reason: `records`, `minutes` or `event_time`, the condition that holds; empty if none does.
@@ -198,8 +196,7 @@ def position(project: ProjectConfig, topics: Sequence[str], text: str) -> str:
         try:
             return str(OffsetVector.parse(text))
         except ValueError as error:
-            message = f"{text!r} is neither latest, earliest, nor a vector (topic-0@12,topic-1@7)"
-            raise RangeError(message) from error
+            raise RangeError(f"{text!r} is neither latest, earliest, nor a vector (topic-0@12,topic-1@7)") from error
     admin = front_door(project).cluster.admin
     ends = _ends(admin, topics)
     return str(OffsetVector(ends if text == "latest" else admin.beginning_offsets(ends)))

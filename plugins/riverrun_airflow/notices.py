@@ -62,8 +62,6 @@ class LagOperator(BaseOperator):
     Args:
         app: Name of the application, as in `[apps.NAME]`.
         looks: Number of consecutive polls at which the lag of a version must have grown for the task to fail.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "looks", "riverrun_conn_id")
@@ -100,12 +98,10 @@ class LagOperator(BaseOperator):
             self.log.info("%s %s is %s", self.app, version, total_text(found))
         beyond = [f"{version}: {said}" for version, found in lags.items() if (said := beyond_warning(found))]
         if beyond:
-            message = f"{self.app}: {'; '.join(beyond)}\nHint: {SHORTER}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"{self.app}: {'; '.join(beyond)}\nHint: {SHORTER}")
         told = [f"{version}: {', '.join(map(str, seen))}" for version, seen in growing(looks, int(self.looks)).items()]
         if told:
-            message = f"{self.app} falls further and further behind, in offsets: {'; '.join(told)}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"{self.app} falls further and further behind, in offsets: {'; '.join(told)}")
         return now
 
 

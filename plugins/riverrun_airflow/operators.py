@@ -14,7 +14,15 @@ from riverrun.errors import UnderWayError
 from riverrun.spark.options import BackfillOptions, RunOptions
 from riverrun_airflow.acting import acting, end_at_once, truth
 from riverrun_airflow.arguments import SparkTask, gathered, gathering, rendered
-from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
+from riverrun_airflow.assets import (
+    TopicLineage,
+    announce,
+    is_template,
+    judged_by_topic,
+    lineage_of,
+    outputs_of,
+    topic_asset,
+)
 from riverrun_airflow.deadlines import time_left
 from riverrun_airflow.hooks import located
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, documented, logged, returning_fields
@@ -135,6 +143,7 @@ class BoundedRunOperator(BaseOperator):
     riverrun_conn_id: str
     recompute_from: str
     announce_corrections: bool
+    get_openlineage_facets_on_complete = lineage_of
 
     @gathering
     def __init__(
@@ -178,17 +187,12 @@ class BoundedRunOperator(BaseOperator):
         """End the task, and Spark with its process. The next owners of its tasks abort open transactions."""
         end_at_once()
 
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were read and written, for OpenLineage."""
-        return self.lineage.told()
-
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after a driver has ended; another attempt does the work that it left."""
         conclude = partial(concluded, self, context, event, lambda note: self._concluded(context, note))
         return unless_empty(context, self._unless_another_runs(context, conclude), skip=self.skip_if_empty)
 
     def _keep_corrections(self, context: Context, found: dict[str, Any]) -> None:
-        """Keep with the task what was corrected."""
         if found:
             compared, count = found["compared"], found["corrections"]
             self.log.info("%d rows compared that were computed again, %d corrections", compared, count)
@@ -326,10 +330,6 @@ class QualityOperator(BaseOperator):
         since: `last`, for records since the last check that passed; a vector of public topics, or a time. Empty for all.
         skip_if_judged: Whether the task is skipped if the last check has passed and nothing was published since, and the tasks
             after it with it. A skipped run does not skip this task: what an earlier attempt published may be unjudged.
-        config: Path of `streams.toml`; by default, as the connection says.
-        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
-        apart: As in `BoundedRunOperator`.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "since", "master", "riverrun_conn_id")
@@ -339,6 +339,7 @@ class QualityOperator(BaseOperator):
     master: str
     apart: bool | None
     riverrun_conn_id: str
+    get_openlineage_facets_on_complete = get_openlineage_facets_on_failure = lineage_of
 
     @gathering
     def __init__(
@@ -359,8 +360,7 @@ class QualityOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Judge, and return what was found (`results.result_of_check`). A failed check is not retried."""
         if self.skip_if_judged and acting(self._is_judged):
-            message = "everything that is published has passed a check"
-            raise AirflowSkipException(message)
+            raise AirflowSkipException("everything that is published has passed a check")
         return acting(partial(self._judge, context))
 
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -396,17 +396,8 @@ class QualityOperator(BaseOperator):
         for name, outcome in outcomes.items():
             self.log.log(logging.WARNING if outcome.startswith("failed") else logging.INFO, "%s: %s", name, outcome)
         if critical:
-            message = f"{self.app}: {'; '.join(f'{name}: {outcomes[name]}' for name in critical)}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"{self.app}: {'; '.join(f'{name}: {outcomes[name]}' for name in critical)}")
         return result_of_check(self.app, found, self.docs_page)
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were judged, for OpenLineage."""
-        return self.lineage.told()
-
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were judged and rejected, for OpenLineage."""
-        return self.lineage.told()
 
     def on_kill(self) -> None:
         """End the task, and Spark with its process; nothing was written."""

@@ -32,7 +32,6 @@ class Stretch:
     Args:
         state: `done`; `gated`, if they are done and a gate has judged the candidate there; `running`, `failed` or `left`; or
             `expired`, if retention has deleted them.
-        start: The first offset.
         end: End offset (exclusive).
     """
 
@@ -48,8 +47,6 @@ class Partition:
     Args:
         name: `topic-partition`.
         start: The first offset that still exists.
-        end: The last stable offset.
-        behind: The lag as text.
         stretches: States of its offsets, first to last.
     """
 
@@ -65,11 +62,6 @@ class Overview:
     """The present state of an application.
 
     Args:
-        release: The live version, and the state of the release.
-        partitions: Its inputs.
-        behind: Their lag as text.
-        runs: The last runs, latest first.
-        checks: The last checks, latest first.
         docs: The directory of its Data Docs; None if there are none.
     """
 

@@ -21,7 +21,6 @@ class Page:
         self._app: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         if self._app is None:
             # Not at the top: every task loads plugins, but only the web server needs the page.
             from riverrun_airflow.page import application

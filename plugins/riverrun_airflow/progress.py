@@ -30,9 +30,7 @@ class _Work:
     """A piece of work, as reported so far.
 
     Args:
-        doing: Describes the work.
         began_s: When it was first seen, s.
-        first: Records done at that time.
         done: Records done. It only rises: tasks that are tried again count from 0.
         everything: Records in all; None if unknown. It only rises: a run's last report leaves repartition topics out.
         percent: Percentage done, which only rises as well.
@@ -56,7 +54,6 @@ class _Work:
             self.percent = max(self.percent, share)
 
     def said(self, now_s: float) -> str:
-        """Return the progress as text."""
         seconds = now_s - self.began_s
         rate = (self.done - self.first) / seconds if seconds > 0 else 0.0
         speed = f", {rate:,.0f}/s" if rate else ""
@@ -75,9 +72,7 @@ class LoggedProgress:
     """Logs the progress of work, every ten seconds and when it ends. Threads may call it. It never fails the work.
 
     Args:
-        log: Logger of the task or the driver.
         on_spark: Called once with the web address of Spark's page, when there is one.
-        clock: Returns a time, s.
     """
 
     def __init__(

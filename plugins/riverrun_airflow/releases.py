@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from riverrun.errors import StreamsError
 from riverrun.hosting.release import ACTIONS
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.assets import TopicLineage, judged_by_topic
+from riverrun_airflow.assets import TopicLineage, judged_by_topic, lineage_of
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, logged, returning_fields
 from riverrun_airflow.progress import following
@@ -39,20 +39,18 @@ class ReleaseOperator(BaseOperator):
     Args:
         app: Name of the application, as in `[apps.NAME]`.
         step: `plan`, `start`, `reprocess`, `gate`, `approve`, `cut`, `rollback`, `retire` or `abort`.
-        config: Path of `streams.toml`; by default, as the connection says.
         to: The version that is to go live; for `plan` and `start`.
         verdict: For `approve`: the id of the verdict whose warnings are approved; empty to approve nothing.
         carry: For `plan` and `start`: whether the version takes over the state of the live version where nothing about it has
             changed. A template may make it the text `True` or `False`.
-        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: As in `BoundedRunOperator`, for steps that may compute on Spark: `reprocess`, `gate`, `cut`, `rollback`, and
             `start` if it carries state.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "carry", "master", "riverrun_conn_id")
     operator_extra_links = (ApplicationLink(), DocsLink(), SparkLink())
     ui_color = "#eef7ea"
+    get_openlineage_facets_on_complete = get_openlineage_facets_on_failure = lineage_of
 
     def __init__(
         self,
@@ -115,8 +113,7 @@ class ReleaseOperator(BaseOperator):
 
     def _take(self, context: Context) -> dict[str, Any]:
         if self.step not in STEPS:
-            message = f"{self.step!r} is not a step of a release: {', '.join(STEPS)}"
-            raise AirflowFailException(message)
+            raise AirflowFailException(f"{self.step!r} is not a step of a release: {', '.join(STEPS)}")
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()
         request = self._request(context, project)
@@ -171,11 +168,3 @@ class ReleaseOperator(BaseOperator):
         facet = {"app": self.app, "verdict": verdict.id, "range": verdict.at}
         topics = tuple(topic for topic in judged if topic in published_by(project, self.app))
         self.lineage = TopicLineage(project.kafka["bootstrap.servers"], topics, (), facet, judged)
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that the step has read and written, or that a gate has judged, for OpenLineage."""
-        return self.lineage.told()
-
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that a gate has judged and rejected, for OpenLineage."""
-        return self.lineage.told()

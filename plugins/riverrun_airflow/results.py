@@ -31,18 +31,10 @@ class RunResult:
     Attempts that failed or died have no counts. What they committed is processed, and is in the events of their topics.
 
     Args:
-        app: Name of the application.
-        version: Version of the application that ran.
-        range: The range of offsets, as text.
         empty: Whether there was nothing to process: no record was read, written or corrected.
-        records_in: Records read from the application's inputs.
         records_out: Records written to public topics, by topic; to staging topics if the version is not live.
-        dropped: Records not processed, by reason.
         late: Those of them that came after the end of their window and its grace period.
-        duration_s: Duration of all attempts that have ended, s.
         engine: `local` or `spark`; empty if nothing was processed.
-        snapshots: Newest snapshot of each task.
-        runs: State of each attempt that began to process, by the id of its run.
         links: Addresses of pages about the application and its last run.
         dry: Whether nothing was committed: `records_out` is what would be written.
         corrections: Records that were published to correct rows computed again.
@@ -67,7 +59,6 @@ class RunResult:
     compared: int = 0
 
     def told(self) -> dict[str, Any]:
-        """Return it as an object of JSON."""
         return asdict(self)
 
 
@@ -169,8 +160,7 @@ def unless_empty(context: Context, result: dict[str, Any], *, skip: bool) -> dic
         fields = result if context["ti"].task.multiple_outputs else {}
         for name, value in {**fields, _RETURNED: result}.items():
             context["ti"].xcom_push(name, value)
-        message = "there was nothing to process"
-        raise AirflowSkipException(message)
+        raise AirflowSkipException("there was nothing to process")
     return result
 
 

@@ -55,10 +55,7 @@ class Check:
     """A check of a live version's public topics.
 
     Args:
-        id: Identifies it in the history of checks.
         at: The end offsets (exclusive) up to which the topics were judged, as text.
-        topics: The topics, sorted.
-        verdict: The findings.
     """
 
     id: str
@@ -166,7 +163,6 @@ def is_judged(project: ProjectConfig, app: str) -> bool:
 
 
 def judged(project: ProjectConfig, app: str, check: str) -> Check:
-    """Return a check of the history."""
     from riverrun.quality.gate import Verdict
     from riverrun.records import OffsetVector
 
@@ -175,8 +171,7 @@ def judged(project: ProjectConfig, app: str, check: str) -> Check:
             verdict = Verdict(each.outcomes, each.critical, each.warnings, each.pages)
             return _check(check, OffsetVector.parse(each.at), verdict)
     # The check itself has passed or failed, but brokers could not store it.
-    message = f"{app}: the history of checks does not have check {check}"
-    raise NotReadyError(message)
+    raise NotReadyError(f"{app}: the history of checks does not have check {check}")
 
 
 def _check(check: str, at: OffsetVector, verdict: Verdict) -> Check:
@@ -296,10 +291,7 @@ class WrittenRecords:
     """The records that one run wrote to a topic.
 
     Args:
-        topic: The topic; a staging topic if the version is not live.
-        offsets: The range, as text.
         processed: The range that was read, as text.
-        run: The id of the run.
         records: Number of the records; None if the run failed, as it has no counts.
     """
 

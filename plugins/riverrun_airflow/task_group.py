@@ -71,8 +71,6 @@ class RiverrunTaskGroup(TaskGroup):
         version: The version that a release is about: for `plan`, `start` and `watch`. It may be a template.
         group_id: Id of the group; by default, the application's name.
         operator_args: Arguments of the operators by step: `{"gate": {"retries": 0, "pool": "large"}}`.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         kwargs: Arguments of Airflow's `TaskGroup`: `default_args`, `prefix_group_id`, `tooltip`.
 
     Raises:
@@ -180,19 +178,16 @@ def checked(operator_args: Mapping[str, Mapping[str, Any]], known: Iterable[str]
     """Return arguments of operators, after a check that their keys are known."""
     for key in operator_args:
         if key not in known:
-            message = f"operator_args has {key!r}, which is not a step"
-            raise ConfigError(message, hint=nearest(key, known))
+            raise ConfigError(f"operator_args has {key!r}, which is not a step", hint=nearest(key, known))
     return operator_args
 
 
 def _check(steps: Sequence[str]) -> None:
     for step in steps:
         if step not in _KINDS:
-            message = f"{step!r} is not a step of an application"
-            raise ConfigError(message, hint=nearest(step, STEPS))
+            raise ConfigError(f"{step!r} is not a step of an application", hint=nearest(step, STEPS))
     if len({*steps}) < len(steps):
-        message = f"The steps {', '.join(steps)} name a step twice"
-        raise ConfigError(message, hint="Use a second group.")
+        raise ConfigError(f"The steps {', '.join(steps)} name a step twice", hint="Use a second group.")
     if "verdict" in steps:
         rest = [*steps[steps.index("verdict") + 1 :], ""]
         if rest[0] != "approve" or not rest[1]:
@@ -231,7 +226,6 @@ class DecoratedRunOperator(DecoratedOperator, BoundedRunOperator):
         super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs)
 
     def execute(self, context: Context) -> Any:
-        """Ask the function, and run."""
         self._ask(context)
         return super().execute(context)
 
@@ -258,8 +252,7 @@ def _require_arguments(asked: Any) -> None:
     wrong = [name for name in asked if name not in _ASKED] if isinstance(asked, dict) else [repr(asked)]
     if wrong:
         hint = f"Hint: It returns a dictionary with some of {', '.join(_ASKED)}."
-        message = f"The function of @task.riverrun_run returned {', '.join(map(str, wrong))}\n{hint}"
-        raise AirflowFailException(message)
+        raise AirflowFailException(f"The function of @task.riverrun_run returned {', '.join(map(str, wrong))}\n{hint}")
 
 
 def riverrun_run_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:

@@ -28,7 +28,6 @@ class AdjoiningTimetable(CronDataIntervalTimetable):
 
     @property
     def expression(self) -> str:
-        """The cron expression."""
         return self._expression
 
     @property

@@ -12,7 +12,15 @@ from riverrun.config.secrets import expanded
 from riverrun.transfers.specs import ExportSpec, ImportSpec
 from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.arguments import SparkTask, gathered, gathering
-from riverrun_airflow.assets import TopicLineage, announce, is_template, target_asset, topic_asset, transferred_by
+from riverrun_airflow.assets import (
+    TopicLineage,
+    announce,
+    is_template,
+    lineage_of,
+    target_asset,
+    topic_asset,
+    transferred_by,
+)
 from riverrun_airflow.hooks import located
 from riverrun_airflow.links import SparkLink, logged, returning_fields
 from riverrun_airflow.progress import following
@@ -53,11 +61,7 @@ class ImportOperator(BaseOperator):
         name: Name of the import; by default, the topic.
         parts: Number of parts of a batch, each one transaction.
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
-        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
-        apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master", "riverrun_conn_id")
@@ -69,6 +73,7 @@ class ImportOperator(BaseOperator):
     topic: str
     source: str
     name: str
+    get_openlineage_facets_on_complete = lineage_of
 
     @gathering
     def __init__(
@@ -107,10 +112,6 @@ class ImportOperator(BaseOperator):
         """End the task, and Spark with its process: the next attempt aborts open transactions."""
         end_at_once()
 
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the source or topic that was read, and the topic or target that was written, for OpenLineage."""
-        return self.lineage.told()
-
     def _request(self) -> TransferRequest:
         spec = gathered(self, ImportSpec, options=options_of(self.options))
         return ImportRequest(spec, self.packages, self.master)
@@ -135,11 +136,7 @@ class ExportOperator(BaseOperator):
         name: Name of the export; by default, the topic.
         key: Columns of a `jdbc` target by which rows are replaced (PostgreSQL).
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
-        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
-        apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
-        config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master", "riverrun_conn_id")
@@ -151,6 +148,7 @@ class ExportOperator(BaseOperator):
     topic: str
     target: str
     name: str
+    get_openlineage_facets_on_complete = lineage_of
 
     @gathering
     def __init__(
@@ -189,10 +187,6 @@ class ExportOperator(BaseOperator):
         """End the task, and Spark with its process: the next attempt writes the same batch again."""
         end_at_once()
 
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the source or topic that was read, and the topic or target that was written, for OpenLineage."""
-        return self.lineage.told()
-
     def _request(self) -> TransferRequest:
         spec = gathered(self, ExportSpec, options=options_of(self.options))
         return ExportRequest(spec, self.packages, self.master)
@@ -216,7 +210,6 @@ class Told:
 
     @property
     def facts(self) -> dict[str, str]:
-        """The facts of each event."""
         return {"kind": self.kind, "name": self.name, "topic": self.topic}
 
 

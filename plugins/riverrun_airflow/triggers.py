@@ -29,7 +29,6 @@ class LookTrigger(BaseTrigger):
     Args:
         look: The arguments of the check: see `looks.look`.
         config: Path of `streams.toml`; empty if the connection says it.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         every_s: Seconds between two polls.
     """
 
@@ -83,7 +82,6 @@ class DriverTrigger(LookTrigger):
     Args:
         look: The driver and its start time: the arguments of `drivers.look_at`.
         config: Path of `streams.toml`; empty if the connection says it.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         every_s: Seconds between two polls.
         until_ms: Time at which the driver is asked to end, ms since the epoch; None without a limit.
     """
@@ -112,7 +110,6 @@ class DriverTrigger(LookTrigger):
             yield event
 
     async def on_kill(self) -> None:
-        """Ask the driver to end."""
         await asyncio.to_thread(self._end)
 
     def _look(self) -> Look:

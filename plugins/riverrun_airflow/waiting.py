@@ -33,10 +33,8 @@ class AwaitOperator(BaseOperator):
 
     Args:
         app: Name of the application, as in `[apps.NAME]`.
-        config: Path of `streams.toml`; by default, as the connection says.
         max_lag: Highest lag of the candidate, in offsets, at which the wait ends.
         every_s: Seconds between two polls.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "riverrun_conn_id")
@@ -80,9 +78,7 @@ class WatchOperator(BaseOperator):
         version: The version that is to be live.
         minutes: Duration of the watch.
         max_lag: Lag in offsets at the end of the watch above which it is reported; 0 if lag does not matter.
-        config: Path of `streams.toml`; by default, as the connection says.
         every_s: Seconds between two polls.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "version", "minutes", "max_lag", "riverrun_conn_id")
@@ -117,7 +113,6 @@ class WatchOperator(BaseOperator):
         return waited(self, context, wanted | {"max_lag": int(self.max_lag)}, self.every_s)
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the findings of the watch."""
         return ended(event)
 
 
@@ -128,10 +123,8 @@ class ProcessedSensor(BaseSensorOperator):
         app: Name of the application, as in `[apps.NAME]`.
         end: `latest` (as it is when the task starts), a vector or a time.
         version: The version; by default, the live one.
-        config: Path of `streams.toml`; by default, as the connection says.
         deferrable: Whether it waits without a slot. Otherwise `mode` says how it waits.
         poke_interval: Seconds between two polls.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         kwargs: Arguments of Airflow's `BaseSensorOperator`: `timeout`, `soft_fail`, `mode`.
     """
 
@@ -164,11 +157,9 @@ class ProcessedSensor(BaseSensorOperator):
         return sensed(self, context) if self.deferrable else super().execute(context)
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once."""
         return poked(self, context)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return what was processed."""
         ended(event)
         return self.result(context, "")
 
@@ -177,11 +168,9 @@ class ProcessedSensor(BaseSensorOperator):
         return LookTrigger({"kind": "processed", **self._wanted(context)}, self.config, self.riverrun_conn_id)
 
     def look(self, context: Context) -> Look:
-        """Look once at the application."""
         return look(located(self.config, self.riverrun_conn_id).project(), "processed", **self._wanted(context))
 
     def result(self, context: Context, found: str) -> dict[str, Any]:  # noqa: ARG002 - as all sensors
-        """Return what was processed."""
         return self._wanted(context)
 
     def _wanted(self, context: Context) -> dict[str, str]:
@@ -204,10 +193,8 @@ class NewRecordsSensor(BaseSensorOperator):
         minutes: Minutes after which any new record is enough; 0 if time does not matter.
         event_time: A time that all partitions with new records must have reached; empty if it does not matter.
         start: Offsets from which records are new: `latest` (as it is when the task starts), `earliest` or a vector.
-        config: Path of `streams.toml`; by default, as the connection says.
         deferrable: Whether it waits without a slot. Otherwise `mode` says how it waits.
         poke_interval: Seconds between two polls.
-        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         kwargs: Arguments of Airflow's `BaseSensorOperator`: `timeout`, `soft_fail`, `mode`.
     """
 
@@ -251,11 +238,9 @@ class NewRecordsSensor(BaseSensorOperator):
         return sensed(self, context) if self.deferrable else super().execute(context)
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once."""
         return poked(self, context)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return what has arrived."""
         return self.result(context, ended(event))
 
     def trigger(self, context: Context) -> LookTrigger:
@@ -263,11 +248,9 @@ class NewRecordsSensor(BaseSensorOperator):
         return LookTrigger({"kind": "arrived", **self._wanted(context)}, self.config, self.riverrun_conn_id)
 
     def look(self, context: Context) -> Look:
-        """Look once at the topics."""
         return look(located(self.config, self.riverrun_conn_id).project(), "arrived", **self._wanted(context))
 
     def result(self, context: Context, found: str) -> dict[str, Any]:  # noqa: ARG002 - as all sensors
-        """Return what has arrived."""
         arrived: dict[str, Any] = json.loads(found)
         return arrived
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import importlib
+import inspect
 from pathlib import Path
+from typing import Any
 
-from tests.architecture.public_surface import public_surface
+from tests.architecture.public_surface import MODULES, public_surface
 
 AGREED = Path(__file__).with_name("public_surface.txt")
 RULE = """
@@ -19,3 +22,15 @@ def test_the_public_surface_is_what_was_agreed_on() -> None:
     before, now = AGREED.read_text().splitlines(), list(public_surface())
     changes = [line for line in difflib.unified_diff(before, now, lineterm="", n=0) if line[0] in "+-"]
     assert not changes, "\n".join([RULE, *changes])
+
+
+def test_public_functions_are_described() -> None:
+    plain: list[str] = []
+    for line in AGREED.read_text().splitlines():
+        module = max((each for each in MODULES if line.startswith(f"{each}.")), key=len)
+        found: Any = importlib.import_module(module)
+        for part in line.removeprefix(f"{module}.").partition("(")[0].split("."):
+            found = getattr(found, part, None)
+        if inspect.isroutine(found) and not inspect.getdoc(found):
+            plain.append(line)
+    assert plain == []

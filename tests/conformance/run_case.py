@@ -19,7 +19,7 @@ from riverrun.errors import ConfigError, StreamsError
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.serde.serdes import BYTES
 from riverrun.serde.windowed import session_windowed, windowed
-from riverrun.sql.formats import key_serde, value_serde
+from riverrun.sql.formats import Form, key_serde, value_serde
 from riverrun.sql.planning.planner import StatementPlan
 from riverrun.sql.statement_parser import parse
 from riverrun.sql.statements import SqlError
@@ -49,7 +49,7 @@ def cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         text = re.sub(r"^\s*(//|/\*|\*).*$", "", path.read_text("utf-8"), flags=re.MULTILINE)
         found = json.loads(text, strict=False)["tests"]
         if not all(each["name"] and isinstance(each["statements"], list) for each in found):
-            raise ValueError("a case has no name, or no list of statements")  # noqa: EM101, TRY003, TRY301 - reported below
+            raise ValueError("a case has no name, or no list of statements")  # noqa: TRY301 - reported below
     except (OSError, ValueError, LookupError, TypeError) as error:
         message = f"{path} is not a file of cases: {type(error).__name__}: {error}"
         hint = 'It is JSON: {"tests": [{"name": ..., "statements": [...], "inputs": [...], "outputs": [...]}]}.'
@@ -149,7 +149,7 @@ class _Form:
         format_, columns = self._format(is_key=is_key)
         if format_ == "KAFKA" and columns:
             is_bytes = columns[0][1] is Primitive.BYTES
-            return key_serde(columns, "KAFKA").serialize((base64.b64decode(value) if is_bytes else value,))
+            return key_serde(columns, Form("KAFKA")).serialize((base64.b64decode(value) if is_bytes else value,))
         if format_ in {"DELIMITED", "KAFKA", "NONE"}:
             return str(value).encode()
         text = json.dumps(value).encode()
@@ -160,11 +160,11 @@ class _Form:
 
     def decoded(self, data: bytes, *, is_key: bool) -> Any:
         """Return the value of a case for bytes."""
-        if (self.layout.key_schema if is_key else self.layout.schema) is not None:
+        if (self.layout.key_form if is_key else self.layout.value_form).schema is not None:
             return decoded(data, *self.schemas.known[self.topic, is_key])
         format_, columns = self._format(is_key=is_key)
         if format_ == "KAFKA" and columns:
-            value = key_serde(columns, "KAFKA").deserialize(data)[0]
+            value = key_serde(columns, Form("KAFKA")).deserialize(data)[0]
             return base64.b64encode(value).decode() if isinstance(value, bytes) else value
         if format_ in {"DELIMITED", "KAFKA", "NONE"}:
             return data.decode()
@@ -175,13 +175,13 @@ class _Form:
 
     def _format(self, *, is_key: bool) -> tuple[str, Columns]:
         layout = self.layout
-        return (layout.key_format, layout.key) if is_key else (layout.value_format, layout.value)
+        return (layout.key_form.name, layout.key) if is_key else (layout.value_form.name, layout.value)
 
     def _json(self, *, is_key: bool) -> Serde[Any]:
         layout = self.layout
         if is_key:
-            return value_serde(layout.key, "JSON", wrapped=layout.key_format.startswith("PROTOBUF"))
-        return value_serde(layout.value, "JSON", wrapped=layout.wrapped)
+            return value_serde(layout.key, Form("JSON"), wrapped=layout.key_form.name.startswith("PROTOBUF"))
+        return value_serde(layout.value, Form("JSON"), wrapped=layout.wrapped)
 
     def _serde(self, *, is_key: bool) -> Serde[Any]:
         keys, values = self.layout.serdes()

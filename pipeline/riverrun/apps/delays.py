@@ -78,7 +78,6 @@ class Stats(msgspec.Struct, frozen=True):
     seats: int = 0
 
     def add(self, departure: Departure) -> Stats:
-        """Add a flight."""
         delay = departure.delay or 0
         return Stats(
             self.flights + 1,
@@ -94,12 +93,10 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 def with_plane(flight: Flight, plane: Plane | None) -> tuple[Flight, int]:
-    """Join a flight with the seats of its plane."""
     return flight, plane.seats if plane is not None else 0
 
 
 def with_airline(flight_and_seats: tuple[Flight, int], airline: str) -> Departure:
-    """Combine a flight, its seats and the name of its airline to a departure."""
     flight, seats = flight_and_seats
     return Departure(flight.origin, airline, seats, flight.dep_delay)
 

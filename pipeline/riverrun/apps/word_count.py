@@ -28,7 +28,6 @@ class WordCountProcessor(Processor[str, str]):
         context.schedule(timedelta(seconds=1), PunctuationType.STREAM_TIME, self._forward_all)
 
     def process(self, record: Record[str, str]) -> None:
-        """Count the words of one line."""
         for word in (record.value or "").lower().split():
             self._counts.put(word, (self._counts.get(word) or 0) + 1)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from riverrun.cli.output import echo
-from riverrun.cli.project import FAILED, Master, confirm, settings_of
+from riverrun.cli.project import FAILED, Master, confirm, flag, settings_of
 from riverrun.cli.transfers import follow_until_stopped
 from riverrun.config.addons import is_of_others
 from riverrun.config.archives import ENGINES
@@ -29,7 +29,7 @@ Url = Annotated[
     str | None,
     typer.Option(help="Place of the archive: a path, or a URL of fsspec. Defaults to that of streams.toml."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one object per line.")]
+AsJson = Annotated[bool, flag("--json", "Print JSON, one object per line.")]
 _MEBIBYTE = 2**20
 
 
@@ -46,13 +46,8 @@ def write(
     ] = None,
     master: Master = None,
     *,
-    skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", metavar="", help="Continue after records that are lost for good.")
-    ] = False,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", metavar="", help="Archive what comes to [archives.NAME] until Ctrl-C or SIGTERM."),
-    ] = False,
+    skip_lost: Annotated[bool, flag("--skip-lost", "Continue after records that are lost for good.")] = False,
+    follow: Annotated[bool, flag("--follow", "Archive what comes to [archives.NAME] until Ctrl-C or SIGTERM.")] = False,
 ) -> None:
     """Archive what topics have had since they were archived last, up to their last stable offsets.
 
@@ -62,8 +57,7 @@ def write(
     from riverrun.project.progress_bar import progress_bar
 
     if engine not in {None, *ENGINES}:
-        message = f"There is no engine {engine!r}"
-        raise ConfigError(message, hint="--engine is local or spark.")
+        raise ConfigError(f"There is no engine {engine!r}", hint="--engine is local or spark.")
     project = settings_of(context).project(master)
     declared, others = _chosen(project, topics or [], url)
     if follow:
@@ -102,12 +96,7 @@ def _show_added(found: list[Archived]) -> None:
 
 
 @app.command("list")
-def list_topics(
-    context: typer.Context,
-    url: Url = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
+def list_topics(context: typer.Context, url: Url = None, *, as_json: AsJson = False) -> None:
     """List the archived ranges of each topic, with their gaps and times."""
     archives = _archives(context, url)
     found = archives.topics()
@@ -160,10 +149,7 @@ def compact(
     ] = 32,
     *,
     by_key: Annotated[
-        bool,
-        typer.Option(
-            "--by-key", metavar="", help="Drop records that a later one with their key has superseded instead."
-        ),
+        bool, flag("--by-key", "Drop records that a later one with their key has superseded instead.")
     ] = False,
 ) -> None:
     """Join small files, as frequent runs write them. Files that were replaced stay until the next compaction.
@@ -189,14 +175,9 @@ def drop(
     ] = None,
     *,
     leftovers: Annotated[
-        bool,
-        typer.Option(
-            "--leftovers",
-            metavar="",
-            help="Only files of a day ago and earlier that no manifest lists: of killed archivers.",
-        ),
+        bool, flag("--leftovers", "Only files of a day ago and earlier that no manifest lists: of killed archivers.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Do not ask.")] = False,
+    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
 ) -> None:
     """Drop a topic from the archive, or its oldest files. Versions that still need them can no longer be computed.
 

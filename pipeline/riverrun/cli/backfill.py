@@ -9,7 +9,7 @@ import typer
 
 from riverrun.cli.gathering import gathering
 from riverrun.cli.output import echo
-from riverrun.cli.project import App, Master, confirm, settings_of
+from riverrun.cli.project import App, Master, confirm, flag, settings_of
 from riverrun.cli.release import AsJson, CommandOutcome, report
 from riverrun.spark.options import BackfillOptions  # noqa: TC001 - gathering reads the annotation
 
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 class _Before:
     """Options of what is shown and asked before the work."""
 
-    plan: Annotated[
-        bool, typer.Option("--plan", metavar="", help="Show what the backfill would do to each output, and stop.")
-    ] = False
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Begin without asking first.")] = False
+    plan: Annotated[bool, flag("--plan", "Show what the backfill would do to each output, and stop.")] = False
+    yes: Annotated[bool, flag("--yes", "-y", "Begin without asking first.")] = False
 
 
 @gathering

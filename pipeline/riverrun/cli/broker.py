@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from riverrun.cli.output import echo
-from riverrun.cli.project import NOT_RUNNING, settings_of
+from riverrun.cli.project import NOT_RUNNING, flag, settings_of
 from riverrun.errors import ConfigError
 from riverrun.records import whole_number
 
@@ -35,7 +35,7 @@ def start(
     context: typer.Context,
     port: Port = None,
     *,
-    reset: Annotated[bool, typer.Option("--reset", metavar="", help="Delete all of the broker's data first.")] = False,
+    reset: Annotated[bool, flag("--reset", "Delete all of the broker's data first.")] = False,
 ) -> None:
     """Start the broker unless it runs. The first start downloads Kafka."""
     broker = _broker(context, port)

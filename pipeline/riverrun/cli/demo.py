@@ -11,7 +11,7 @@ from rich.console import Console
 
 from riverrun.cli.broker import local_port
 from riverrun.cli.output import echo
-from riverrun.cli.project import FAILED, settings_of
+from riverrun.cli.project import FAILED, flag, settings_of
 from riverrun.extras import require_extra
 
 if TYPE_CHECKING:
@@ -44,10 +44,9 @@ def demo(
     *,
     quick: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--quick",
-            metavar="",
-            help="Run the first act only, in seconds: a topology and its results, in memory. It needs no broker and no extra.",
+            "Run the first act only, in seconds: a topology and its results, in memory. It needs no broker and no extra.",
         ),
     ] = False,
 ) -> None:

@@ -223,11 +223,9 @@ def _belongs_to(directory: Path, file: Path) -> bool:
 
 def _require_tests(tests: Path) -> None:
     if find_spec("pytest") is None:
-        message = "--tests needs pytest, which is not installed"
-        raise ConfigError(message, hint="pip install pytest")
+        raise ConfigError("--tests needs pytest, which is not installed", hint="pip install pytest")
     if not tests.exists():
-        message = f"--tests: there is no {tests}"
-        raise ConfigError(message, hint="Name a folder or a file with tests of pytest.")
+        raise ConfigError(f"--tests: there is no {tests}", hint="Name a folder or a file with tests of pytest.")
 
 
 def _show_line(error: Exception) -> None:

@@ -148,8 +148,7 @@ def init(
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text.format(name=name, module=module))
     except OSError as error:
-        message = f"{target} cannot be written: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{target} cannot be written: {error.strerror}") from error
     echo(_NEXT.format(name=name, directory=target))
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import typer
 from msgspec import Meta
 
+from riverrun.cli.project import flag
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -55,7 +57,7 @@ def _option(name: str, type_: Any, declared: Meta) -> Any:
     """Return the option of a field: a flag, a choice of two, one that may be repeated, or a value within its bounds."""
     said = declared.description
     if type_ is bool:
-        return typer.Option(f"--{name}", metavar="", help=said)
+        return flag(f"--{name}", said)
     if bool in get_args(type_):
         return typer.Option(f"--{name}/--no-{name}", help=said)
     if get_origin(type_) is tuple:

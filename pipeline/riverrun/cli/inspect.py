@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from riverrun.cli.output import echo
-from riverrun.cli.project import GATE_FAILED, App, Master, Version, settings_of
+from riverrun.cli.project import GATE_FAILED, App, Master, Version, flag, settings_of
 from riverrun.records import counted
 
 if TYPE_CHECKING:
     from riverrun.releases.check_log import CheckRecord
 
-Code = Annotated[
-    bool,
-    typer.Option(
-        "--code", metavar="", help="Also show the code that tasks generate, and why nodes are left out of it."
-    ),
-]
+Code = Annotated[bool, flag("--code", "Also show the code that tasks generate, and why nodes are left out of it.")]
 
 
 class Format(StrEnum):
@@ -50,8 +45,7 @@ def describe(
 ) -> None:
     """Show an application's topology as Kafka Streams describes it, or as a picture. With --version it asks no broker."""
     if code and form is not Format.TEXT:
-        message = f"--format {form.value} does not show code: leave out --code"
-        raise typer.BadParameter(message, param_hint="--code")
+        raise typer.BadParameter(f"--format {form.value} does not show code: leave out --code", param_hint="--code")
     from riverrun.project.app import described, generated_code
 
     application = settings_of(context).project().app(app, version=version).loaded()
@@ -76,7 +70,7 @@ def check(
     ] = "",
     master: Master = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON document.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print one JSON document.")] = False,
 ) -> None:
     """Judge what the live version has published by its expectations. The exit code is 6 if a critical one fails."""
     import msgspec
@@ -105,10 +99,8 @@ def checks(
     app: App,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of checks, latest first.")] = 20,
     *,
-    statistics: Annotated[
-        bool, typer.Option("--statistics", metavar="", help="Also show statistics of the columns that were judged.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one check per line.")] = False,
+    statistics: Annotated[bool, flag("--statistics", "Also show statistics of the columns that were judged.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON, one check per line.")] = False,
 ) -> None:
     """List the checks and gates of an application: time, user, range, findings, rows, and statistics of columns."""
     import msgspec

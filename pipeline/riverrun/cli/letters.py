@@ -10,7 +10,7 @@ import typer
 
 from riverrun.cli.gathering import gathering
 from riverrun.cli.output import echo
-from riverrun.cli.project import App, settings_of
+from riverrun.cli.project import App, flag, settings_of
 from riverrun.errors import ConfigError
 from riverrun.records import counted
 
@@ -25,9 +25,9 @@ Places = Annotated[list[str] | None, typer.Argument(help="Places of letters, as 
 Topic = Annotated[
     str | None, typer.Option(help="Topic of the letters; defaults to errors.dead.letter.queue.topic.name.")
 ]
-Dry = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show the letters, and change nothing.")]
-Everything = Annotated[bool, typer.Option("--all", metavar="", help="Take all letters, if no other option chooses.")]
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one letter per line.")]
+Dry = Annotated[bool, flag("--dry-run", "Show the letters, and change nothing.")]
+Everything = Annotated[bool, flag("--all", "Take all letters, if no other option chooses.")]
+AsJson = Annotated[bool, flag("--json", "Print JSON, one letter per line.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,7 @@ def list_letters(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many letters.")
     ] = None,
-    decided: Annotated[
-        bool, typer.Option("--decided", metavar="", help="Also list letters that were replayed or discarded.")
-    ] = False,
+    decided: Annotated[bool, flag("--decided", "Also list letters that were replayed or discarded.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List letters that nothing was decided about, partition by partition, the oldest first."""
@@ -120,10 +118,7 @@ def replay(
     everything: Everything = False,
     dry_run: Dry = False,
     again: Annotated[
-        bool,
-        typer.Option(
-            "--again", metavar="", help="Let stores and topics get records twice, and tables lose newer rows."
-        ),
+        bool, flag("--again", "Let stores and topics get records twice, and tables lose newer rows.")
     ] = False,
 ) -> None:
     """Write the records of letters to where they come from, each once: key, value, headers and event time as they were.
@@ -199,15 +194,13 @@ def _found(context: typer.Context, name: str, topic: str | None, wanted: LetterF
 
 def _mended(value: str | None, file: Path | None) -> bytes | None:
     if value is not None and file is not None:
-        message = "--value and --value-file cannot be combined"
-        raise ConfigError(message, hint="Leave one of them out.")
+        raise ConfigError("--value and --value-file cannot be combined", hint="Leave one of them out.")
     if file is None:
         return None if value is None else value.encode()
     try:
         return file.read_bytes()
     except OSError as error:
-        message = f"{file} cannot be read: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _show_all(letters: list[DeadLetter], outcome: str) -> None:

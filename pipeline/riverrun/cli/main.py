@@ -28,7 +28,7 @@ from riverrun.cli import (
     worker,
 )
 from riverrun.cli.output import echo
-from riverrun.cli.project import INTERRUPTED, Settings, prepare_nothing, told
+from riverrun.cli.project import INTERRUPTED, Settings, flag, prepare_nothing, told
 from riverrun.cli.signals import interrupt_on_sigterm
 from riverrun.config.addons import BUILT_IN, AddOn, others, part_of, refuse_taken
 from riverrun.config.project import SECTIONS
@@ -138,8 +138,8 @@ def settings(
             help="Run prepare-spark in the background after the first use of Spark on this machine.",
         ),
     ] = True,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log each step.")] = False,
-    log_json: Annotated[bool, typer.Option("--log-json", metavar="", help="Log as JSON, one object per line.")] = False,
+    verbose: Annotated[bool, flag("--verbose", "-v", "Log each step.")] = False,
+    log_json: Annotated[bool, flag("--log-json", "Log as JSON, one object per line.")] = False,
     _version: Annotated[
         bool,
         typer.Option(

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from riverrun.cli.output import echo
-from riverrun.cli.project import App, Version, confirm, require_answer, settings_of
+from riverrun.cli.project import App, Version, confirm, flag, require_answer, settings_of
 from riverrun.config.streams import MOST_THREADS
 from riverrun.errors import RangeError
 from riverrun.records import TopicPartition, counted, whole_number
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Delete without asking first.")]
+Yes = Annotated[bool, flag("--yes", "-y", "Delete without asking first.")]
 Store = Annotated[str, typer.Argument(help="Name of the store.")]
 Server = Annotated[str | None, typer.Option(help="Address of an instance, host:port; defaults to application.server.")]
 
@@ -73,9 +73,7 @@ def reset(
         ),
     ] = "earliest",
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Show what the command would do, and stop.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show what the command would do, and stop.")] = False,
     yes: Yes = False,
 ) -> None:
     """Let an application start over: delete its internal topics and local state, and set where it reads next."""
@@ -198,9 +196,7 @@ def skip(
     ],
     version: Version = None,
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Show what the command would skip, and stop.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show what the command would skip, and stop.")] = False,
 ) -> None:
     """Skip one input record that cannot be processed. State and all other records stay as they are.
 
@@ -225,16 +221,11 @@ def _place(text: str) -> tuple[TopicPartition, int, int]:
     except ValueError:
         tp = None
     if tp is None or whole_number(offset) is None or (separator and not whole_number(number)):
-        message = f"{text!r} does not name a record"
-        raise RangeError(message, hint="Write topic-partition@offset, such as clicks-0@8.")
+        raise RangeError(f"{text!r} does not name a record", hint="Write topic-partition@offset, such as clicks-0@8.")
     return tp, int(offset), int(number or 0)
 
 
-def snapshot(
-    context: typer.Context,
-    app: App,
-    version: Version = None,
-) -> None:
+def snapshot(context: typer.Context, app: App, version: Version = None) -> None:
     """Publish the present state of all tasks to snapshot.url. Workers continue meanwhile."""
     from riverrun.project.progress_bar import progress_bar
 
@@ -254,9 +245,7 @@ def state_export(
     to: Annotated[Path, typer.Option(help="A file that ends with .parquet, or a directory for a file per partition.")],
     version: Version = None,
     *,
-    raw: Annotated[
-        bool, typer.Option("--raw", metavar="", help="Write keys and values as bytes, which come back exactly.")
-    ] = False,
+    raw: Annotated[bool, flag("--raw", "Write keys and values as bytes, which come back exactly.")] = False,
     local: Annotated[
         Path | None, typer.Option(help="State directory of a stopped worker, whose rows are read instead.")
     ] = None,
@@ -280,12 +269,9 @@ def state_import(
     source: Annotated[Path, typer.Argument(help="A Parquet file, or a directory with such files.")],
     version: Version = None,
     *,
-    replace: Annotated[
-        bool, typer.Option("--replace", metavar="", help="Delete the rows that the store has, in the same transaction.")
-    ] = False,
+    replace: Annotated[bool, flag("--replace", "Delete the rows that the store has, in the same transaction.")] = False,
     keep_partitions: Annotated[
-        bool,
-        typer.Option("--keep-partitions", metavar="", help="Put each row where its column partition says."),
+        bool, flag("--keep-partitions", "Put each row where its column partition says.")
     ] = False,
 ) -> None:
     """Write the rows of Parquet files to a store of an application that does not run: all of them, or none."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -105,6 +105,12 @@ def _say(error: StreamsError) -> None:
         console.print(Text.assemble(("Hint:", "yellow"), f" {visible(redacted(error.hint))}"), soft_wrap=True)
 
 
+def flag(*words: str) -> Any:
+    """Return the option of a flag: its names, then its help."""
+    *names, said = words
+    return typer.Option(*names, metavar="", help=said)
+
+
 App = Annotated[str, typer.Argument(help="Name of the application in streams.toml.")]
 Version = Annotated[str | None, typer.Option(help="Version of the application; defaults to the live one.")]
 Master = Annotated[
@@ -185,8 +191,7 @@ def _start_preparing_spark(home: Path) -> None:
 def require_answer(question: str, *, yes: bool) -> None:
     """Refuse where a question has no answer: there is no terminal."""
     if not yes and not sys.stdin.isatty():
-        message = f"{question} There is no terminal to answer at"
-        raise ConfigError(message, hint="Confirm with --yes.")
+        raise ConfigError(f"{question} There is no terminal to answer at", hint="Confirm with --yes.")
 
 
 def confirm(question: str, *, yes: bool) -> None:

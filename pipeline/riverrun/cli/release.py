@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from riverrun.cli.output import echo
-from riverrun.cli.project import NEEDS_APPROVAL, App, code_of, settings_of
+from riverrun.cli.project import NEEDS_APPROVAL, App, code_of, flag, settings_of
 from riverrun.errors import StreamsError
 from riverrun.hosting.release import ABORT, ACTIONS, APPROVE, GATE, REPROCESS, RETIRE, START, Step
 
@@ -83,16 +83,12 @@ app = typer.Typer(
     help="Release a new version of an application: check it, switch over to it, switch back.", no_args_is_help=True
 )
 
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON document.")]
-Dry = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show what the command would do, without doing it.")]
+AsJson = Annotated[bool, flag("--json", "Print one JSON document.")]
+Dry = Annotated[bool, flag("--dry-run", "Show what the command would do, without doing it.")]
 To = Annotated[str, typer.Option(help="Version to release.")]
 Carry = Annotated[
     bool,
-    typer.Option(
-        "--carry",
-        metavar="",
-        help="Take state over from the live version where nothing about it has changed, and compute the rest.",
-    ),
+    flag("--carry", "Take state over from the live version where nothing about it has changed, and compute the rest."),
 ]
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from riverrun.cli.gathering import gathering
 from riverrun.cli.output import echo
-from riverrun.cli.project import GATE_FAILED, NEEDS_APPROVAL, App, Master, Version, settings_of, tell_of_staging
+from riverrun.cli.project import GATE_FAILED, NEEDS_APPROVAL, App, Master, Version, flag, settings_of, tell_of_staging
 from riverrun.cli.release import AsJson, CommandOutcome, plain, report
 from riverrun.errors import ConfigError
 from riverrun.records import counted, visible
@@ -152,10 +152,8 @@ class _Preview:
         Path | None,
         typer.Option(help="With --dry-run: file of recorded answers, which look-ups get instead of calling a service."),
     ] = None
-    plan: Annotated[bool, typer.Option("--plan", metavar="", help="Show what the run would process, and stop.")] = False
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Show what the run would write, and commit nothing.")
-    ] = False
+    plan: Annotated[bool, flag("--plan", "Show what the run would process, and stop.")] = False
+    dry_run: Annotated[bool, flag("--dry-run", "Show what the run would write, and commit nothing.")] = False
 
 
 @gathering
@@ -187,8 +185,7 @@ def run(
     from riverrun.project.runs import bounded_run
 
     if preview.answers is not None and not preview.dry_run:
-        message = "--answers requires --dry-run: a run asks the service"
-        raise ConfigError(message)
+        raise ConfigError("--answers requires --dry-run: a run asks the service")
     console = Console(emoji=False)
     chosen = settings_of(context).project(master).app(app, version=version)
     bounded = bounded_run(chosen.runs.chosen, start, end, options)
@@ -263,8 +260,8 @@ def runs(
     app: App,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of runs, latest first.")] = 20,
     *,
-    wide: Annotated[bool, typer.Option("--wide", "-w", metavar="", help="Also show users, ranges and errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one run per line.")] = False,
+    wide: Annotated[bool, flag("--wide", "-w", "Also show users, ranges and errors.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON, one run per line.")] = False,
 ) -> None:
     """List the bounded runs of an application: when they ran, who started them, and how they ended."""
     import msgspec

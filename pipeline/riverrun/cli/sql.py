@@ -10,7 +10,7 @@ import typer
 
 from riverrun.cli.operations import Server  # noqa: TC001 - typer reads the annotation
 from riverrun.cli.output import echo
-from riverrun.cli.project import App, Version, settings_of
+from riverrun.cli.project import App, Version, flag, settings_of
 from riverrun.config.checks import read_text
 from riverrun.errors import ConfigError, StreamsError
 from riverrun.extras import require_extra
@@ -56,15 +56,11 @@ def sql(
     server: Server = None,
     *,
     from_topics: Annotated[
-        bool,
-        typer.Option("--from-topics", metavar="", help="Compute each SELECT here from topics; ask no instance."),
+        bool, flag("--from-topics", "Compute each SELECT here from topics; ask no instance.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one row per line.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON, one row per line.")] = False,
     resolve: Annotated[
-        bool,
-        typer.Option(
-            "--resolve", metavar="", help="Ask the schema registry for columns that no statement lists, and keep them."
-        ),
+        bool, flag("--resolve", "Ask the schema registry for columns that no statement lists, and keep them.")
     ] = False,
 ) -> None:
     """Look at the statements of an application and at its rows. Without -e and -f it prompts for commands.
@@ -129,8 +125,7 @@ def _text(file: Path) -> str:
     try:
         return read_text(file)
     except OSError as error:
-        message = f"{file} cannot be read: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
 
 
 class _Shell:

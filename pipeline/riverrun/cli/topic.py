@@ -13,7 +13,7 @@ import typer
 
 from riverrun.cli.gathering import gathering
 from riverrun.cli.output import echo
-from riverrun.cli.project import settings_of
+from riverrun.cli.project import flag, settings_of
 from riverrun.errors import ConfigError
 from riverrun.records import MOST_PARTITIONS, counted
 
@@ -109,10 +109,8 @@ def read(
     window: Annotated[str | None, typer.Option(help="Length of the windows of windowed keys, such as 5m.")] = None,
     of: _OfApp,
     part: _Part,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", metavar="", help="Wait for more records, until Ctrl-C.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one record per line.")] = False,
+    follow: Annotated[bool, flag("--follow", "-f", "Wait for more records, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON, one record per line.")] = False,
 ) -> None:
     """Show the committed records of a topic: place, time, key and value.
 
@@ -121,8 +119,7 @@ def read(
     from riverrun.topics.records import TopicReader
 
     if follow and part.end is not None:
-        message = "--to cannot be combined with --follow, which has no end"
-        raise ConfigError(message, hint="Leave one of them out.")
+        raise ConfigError("--to cannot be combined with --follow, which has no end", hint="Leave one of them out.")
     serdes = _serdes(context, topic, named, of, window)
     reader = TopicReader(settings_of(context).project().cluster.admin, topic, *serdes)
     records = reader.follow(part.start) if follow else reader.read(part.start, part.end or "latest")
@@ -153,10 +150,7 @@ def write(
         ),
     ] = None,
     records: Annotated[
-        bool,
-        typer.Option(
-            "--records", metavar="", help="Lines are records as `topic read --json` prints them, headers included."
-        ),
+        bool, flag("--records", "Lines are records as `topic read --json` prints them, headers included.")
     ] = False,
 ) -> None:
     """Write lines to a topic, one record each. Values are JSON unless --value-serde or --app says otherwise.
@@ -185,8 +179,7 @@ def _opened(file: Path | None) -> AbstractContextManager[Any]:
     try:
         return file.open("rb")
     except OSError as error:
-        message = f"{file} cannot be read: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _serdes(
@@ -231,6 +224,5 @@ def _json(record: ReadRecord) -> str:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        message = f"{text!r} is not name=value"
-        raise ConfigError(message)
+        raise ConfigError(f"{text!r} is not name=value")
     return name, value

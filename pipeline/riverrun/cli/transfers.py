@@ -11,7 +11,7 @@ import typer
 
 from riverrun.cli.gathering import gathering
 from riverrun.cli.output import echo
-from riverrun.cli.project import Master, settings_of
+from riverrun.cli.project import Master, flag, settings_of
 from riverrun.cli.signals import Ending, end_now, stop_then_end
 from riverrun.config.secrets import expanded, redacted
 from riverrun.errors import ConfigError
@@ -78,14 +78,9 @@ def import_topic(
     package: Annotated[list[str] | None, _PACKAGE] = None,
     master: Master = None,
     follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow", metavar="", help="Keep the topic of [imports.NAME] up to date until Ctrl-C or SIGTERM."
-        ),
+        bool, flag("--follow", "Keep the topic of [imports.NAME] up to date until Ctrl-C or SIGTERM.")
     ] = False,
-    status: Annotated[
-        bool, typer.Option("--status", metavar="", help="Show how far [imports.NAME] has come, and stop.")
-    ] = False,
+    status: Annotated[bool, flag("--status", "Show how far [imports.NAME] has come, and stop.")] = False,
 ) -> None:
     """Write new data of a source to a topic, exactly once: new files, or rows with a higher value in a column.
 
@@ -122,9 +117,7 @@ class _ExportOptions:
     key: Annotated[
         list[str] | None, typer.Option(help="With jdbc, the column by which rows are replaced (PostgreSQL).")
     ] = None
-    is_binary: Annotated[
-        bool, typer.Option("--binary", metavar="", help="Write keys and values as bytes instead of text.")
-    ] = False
+    is_binary: Annotated[bool, flag("--binary", "Write keys and values as bytes instead of text.")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +153,9 @@ def export_topic(
     of_store: _OfStore,
     master: Master = None,
     follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow", metavar="", help="Keep the target of [exports.NAME] up to date until Ctrl-C or SIGTERM."
-        ),
+        bool, flag("--follow", "Keep the target of [exports.NAME] up to date until Ctrl-C or SIGTERM.")
     ] = False,
-    status: Annotated[
-        bool, typer.Option("--status", metavar="", help="Show the followers of [exports.NAME] and their lag, and stop.")
-    ] = False,
+    status: Annotated[bool, flag("--status", "Show the followers of [exports.NAME] and their lag, and stop.")] = False,
 ) -> None:
     """Write new records of a topic to a target, exactly once. With --store, write all rows of a state store.
 
@@ -256,8 +244,7 @@ def _pairs(context: typer.Context, options: list[str] | None) -> dict[str, str]:
     for option in options or []:
         name, equals, value = option.partition("=")
         if not (name and equals):
-            message = f"{redacted(option)!r} is not name=value"
-            raise ConfigError(message)
+            raise ConfigError(f"{redacted(option)!r} is not name=value")
         pairs[name] = expanded(f"--option {name}", value, environ)
     return pairs
 
@@ -267,7 +254,6 @@ class Follows(Protocol):
 
     def __call__(self, *, ends: Callable[[], bool], on_report: Callable[[FollowReport], None]) -> FollowReport:
         """Return the last report."""
-        ...
 
 
 def follow_until_stopped(name: str, follow: Follows) -> None:

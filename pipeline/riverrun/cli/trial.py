@@ -13,7 +13,7 @@ import typer
 from riverrun.cli.archive import Url, url_of
 from riverrun.cli.gathering import gathering
 from riverrun.cli.output import echo
-from riverrun.cli.project import App, Version, settings_of
+from riverrun.cli.project import App, Version, flag, settings_of
 from riverrun.cli.topic import shown_line
 from riverrun.errors import ConfigError
 from riverrun.records import counted
@@ -76,7 +76,7 @@ def try_out(
     shown: _Shown,
     version: Version = None,
     look_ups: _LookUps,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one record per line.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON, one record per line.")] = False,
 ) -> None:
     """Process archived records in memory, and show what the topology writes. Needs no broker, and changes nothing.
 

@@ -12,7 +12,7 @@ import typer
 
 from riverrun.cli.gathering import gathering
 from riverrun.cli.output import echo
-from riverrun.cli.project import App, Master, Version, settings_of, tell_of_staging
+from riverrun.cli.project import App, Master, Version, flag, settings_of, tell_of_staging
 from riverrun.cli.run import show_figures
 from riverrun.cli.signals import Ending, end_now, stop_then_end
 from riverrun.config.streams import MOST_INSTANCES, MOST_THREADS
@@ -82,14 +82,10 @@ def worker(
     ] = None,
     master: Master = None,
     until_caught_up: Annotated[
-        bool,
-        typer.Option(
-            "--until-caught-up", metavar="", help="Run all tasks alone, and stop as soon as nothing is left to process."
-        ),
+        bool, flag("--until-caught-up", "Run all tasks alone, and stop as soon as nothing is left to process.")
     ] = False,
     in_process: Annotated[
-        bool,
-        typer.Option("--in-process", metavar="", help="Run all tasks alone in this process, where breakpoint() works."),
+        bool, flag("--in-process", "Run all tasks alone in this process, where breakpoint() works.")
     ] = False,
 ) -> None:
     """Run an instance of an application until Ctrl-C or SIGTERM stops it. Instances share the tasks."""
@@ -118,8 +114,7 @@ def _refuse(options: Mapping[str, object], why: str, hint: str) -> None:
     """Refuse options that would have no effect."""
     for name, given in options.items():
         if given is not None:
-            message = f"{name} {why}"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(f"{name} {why}", hint=hint)
 
 
 def _alone(running: Worker, ending: Ending, *, until_caught_up: bool) -> WorkerSummary:

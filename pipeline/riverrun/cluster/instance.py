@@ -120,7 +120,6 @@ class Channel:
         return found
 
     def close(self) -> None:
-        """Release connections."""
         self._forget()
         self._fall_silent()
 

@@ -67,7 +67,6 @@ class Constantly:
     reads_records: ClassVar[bool] = False
 
     def expressions(self, _named: Named, _item: Callable[[int], str]) -> tuple[str, str]:
-        """Return both expressions."""
         return self.first, self.add
 
 
@@ -172,11 +171,9 @@ def _window_lines(operator: StreamWindowAggregate, at: EmitContext, fold: Cached
 
 def _window_fold(operator: StreamWindowAggregate, folding: Folding) -> CachedFold:
     if operator.closing is not None:
-        message = "it forwards windows when they close"
-        raise NotGenerated(message)
+        raise NotGenerated("it forwards windows when they close")
     if operator.own_end_of is not None:
-        message = "its windows say themselves where they end"
-        raise NotGenerated(message)
+        raise NotGenerated("its windows say themselves where they end")
     return folding(operator.store_name, operator.aggregator)
 
 

@@ -48,7 +48,6 @@ class RowLines:
     made: Row
 
     def row(self, at: EmitContext) -> DictValue:
-        """Return the row of the value at a place."""
         code = ExpressionCode.of(*self.made.parts)
         place, read = _placed_at(code, at)
         items, lines = list[str](), [read]

@@ -125,8 +125,7 @@ class RunningNodes:
             opened = self.stores[store]
             found = opened.cached_fold(fold) if isinstance(opened, FoldsInParts) else None
             if found is None:
-                message = "its store has no cache that it may change in place"
-                raise NotGenerated(message)
+                raise NotGenerated("its store has no cache that it may change in place")
             self._folds[known] = found
         return self._folds[known]
 
@@ -219,7 +218,6 @@ class FunctionWriter:
         return "\n".join(self.place_of(child, given) for child in self.nodes.children[node])
 
     def place_of(self, node: Node, given: RecordVars) -> str:
-        """Return the placeholder line of a node."""
         self._places.append((node, given))
         return f"{_PLACE}{len(self._places) - 1}"
 
@@ -353,7 +351,6 @@ class FunctionWriter:
         return f"{self.named(name, serialize)}({row})" if own is None else f"{self.named(name, own)}({item})"
 
     def named(self, name: str, thing: Any) -> str:
-        """Name an object in the function."""
         self.names[name] = thing
         return name
 
@@ -383,12 +380,10 @@ class EmitContext:
 
     @property
     def lacks_key(self) -> str:
-        """A test: whether the key is null."""
         return self.given.lacks_key or f"{self.key} is None"
 
     @property
     def value(self) -> str:
-        """An expression: its value."""
         return self.given.value
 
     @property
@@ -494,7 +489,6 @@ class EmitContext:
         return " or ".join((*(() if self.is_row else (f"{self.value} is None",)), *others)) or "False"
 
     def to(self, child: str) -> str:
-        """Return the lines of one child."""
         return self.writer.place_of(self.writer.nodes.by_name[child], self.given)
 
 

@@ -27,7 +27,6 @@ class WritesRow(Protocol):
 
     def row(self, at: EmitContext) -> TupleValue | DictValue | OneValue:
         """Return what it makes of the value at a place, which is not None."""
-        ...
 
 
 class WritesTest(Protocol):
@@ -35,7 +34,6 @@ class WritesTest(Protocol):
 
     def test(self, at: EmitContext) -> TupleValue:
         """Return one item: whether the value at a place, which is not None, passes."""
-        ...
 
 
 class WritesJoin(Protocol):
@@ -44,11 +42,9 @@ class WritesJoin(Protocol):
     @property
     def width(self) -> int:
         """Number of items of the other value; without one, each is None."""
-        ...
 
     def joined(self, at: EmitContext, other: Callable[[int], str]) -> TupleValue:
         """Return the tuple made of the value at a place, which is not None, and of expressions for items of another."""
-        ...
 
 
 class WritesFold(Protocol):
@@ -57,16 +53,13 @@ class WritesFold(Protocol):
     @property
     def kind(self) -> type:
         """The class of all aggregates; none of them is None."""
-        ...
 
     @property
     def reads_records(self) -> bool:
         """True if the result depends on keys or values."""
-        ...
 
     def expressions(self, named: Named, item: Callable[[int], str]) -> tuple[str, str]:
         """Return two expressions: the aggregate of a key's first value, and `aggregate` with a further value."""
-        ...
 
 
 def written(function: F, how: WritesRow | WritesTest | WritesJoin | WritesFold) -> F:

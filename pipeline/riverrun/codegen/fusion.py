@@ -106,7 +106,6 @@ class Fusion:
     _entries: dict[str, Forward] = field(default_factory=dict)
 
     def loop(self, source: SourceNode, *, has_extractor: bool) -> Loop:
-        """Return the function for a source."""
         tried = (
             self._written(source, each, has_extractor=has_extractor)
             for each in self._readings(source, has_extractor=has_extractor)
@@ -248,7 +247,6 @@ class Fusion:
         return writer
 
     def _compiled(self, node: str, text: str, writer: FunctionWriter, purpose: str = "") -> Any:
-        """Make a function of a node."""
         name = f"{node}, {purpose}" if purpose else node
         # Samples and tracebacks find a node by the mark: lines without one are this node's.
         owned = "\n".join(marked(line, node) for line in text.split("\n"))

@@ -17,6 +17,5 @@ def writer_of(operator: object) -> Writer:
     """Return the writer of an operator; raise `NotGenerated` if there is none."""
     found = WRITERS.get(type(operator))
     if found is None:
-        message = f"{type(operator).__name__} does not write lines"
-        raise NotGenerated(message)
+        raise NotGenerated(f"{type(operator).__name__} does not write lines")
     return found

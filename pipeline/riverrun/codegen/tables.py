@@ -37,10 +37,9 @@ def _source(operator: TableSource, at: EmitContext) -> str:
     store = None if operator.rows_in is None or at.raw_key is None else at.stores[operator.rows_in]
     puts = store.cached_put() if isinstance(store, PutsInParts) else None
     if puts is None:
-        message = (
+        raise NotGenerated(
             "its table has no store with a cache that it may change in place, or the bytes of its keys are not known"
         )
-        raise NotGenerated(message)
     value, cache = at.own("given"), puts.cache
     put = _PUT.format(
         known=at.named("known", puts.index.get),
@@ -65,8 +64,7 @@ def _to_stream(_operator: ToStream, at: EmitContext) -> str:
 
 def _map_values(operator: TableMapValues, at: EmitContext) -> str:
     if operator.rows_in is not None or operator.send_old_values:
-        message = "its table is kept, or forwards what an update replaced"
-        raise NotGenerated(message)
+        raise NotGenerated("its table is kept, or forwards what an update replaced")
     given, new, written = at.own("given"), at.own("new"), lines_of(operator.mapper)
     if written is None:
         mapped = f"{new} = {call_of(at.on(given), 'mapper', operator.mapper)}"

@@ -26,7 +26,6 @@ class TupleValue:
 
     @property
     def whole(self) -> str:
-        """An expression for all of it."""
         return f"({' '.join(f'{item},' for item in self.items)})"
 
 
@@ -59,5 +58,4 @@ class DictValue:
 
     @property
     def whole(self) -> str:
-        """An expression for all of it."""
         return f"{{{', '.join(f'{name!r}: {item}' for name, item in zip(self.names, self.items, strict=True))}}}"

@@ -101,11 +101,7 @@ BUILT_IN: Mapping[str, AddOn] = {
 
 
 def others() -> Mapping[str, AddOn]:
-    """Return the add-ons of other distributions, by their names for messages.
-
-    Raises:
-        ConfigError: If one cannot be loaded, or has a name that another one has.
-    """
+    """Return the add-ons of other distributions, by their names for messages."""
     found = loaded_others()
     if isinstance(found, ConfigError):
         raise found
@@ -140,11 +136,7 @@ def _load_others() -> Mapping[str, AddOn]:
 
 
 def part_of(name: str, reference: str) -> Any:
-    """Return the object that `module:attribute` of an add-on names.
-
-    Raises:
-        ConfigError: If it cannot be loaded; the message names the add-on.
-    """
+    """Return the object that `module:attribute` of an add-on names."""
     try:
         return load_attribute(reference)
     except ConfigError as error:
@@ -189,11 +181,7 @@ def parts(kind: str, add_ons: Mapping[str, AddOn]) -> dict[str, Any]:
 
 
 def loaded_part(kind: str, name: str) -> Any:
-    """Return the object that a part names, of Riverrun's own add-ons first; None if no add-on has it.
-
-    Raises:
-        ConfigError: If it cannot be loaded; the message names the add-on.
-    """
+    """Return the object that a part names, of Riverrun's own add-ons first; None if no add-on has it."""
     own = parts(kind, BUILT_IN)
     if name in own:
         return load_attribute(own[name])
@@ -204,11 +192,7 @@ def loaded_part(kind: str, name: str) -> Any:
 
 
 def refuse_taken(kind: str, taken: Collection[str]) -> None:
-    """Refuse others' add-ons that have a part with the name of one in Riverrun's core.
-
-    Raises:
-        ConfigError: If there is one.
-    """
+    """Refuse others' add-ons that have a part with the name of one in Riverrun's core."""
     for name, add_on in others().items():
         for each in getattr(add_on, kind):
             if each in taken:

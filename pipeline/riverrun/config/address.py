@@ -33,9 +33,6 @@ class ServerAddress(NamedTuple):
 
         >>> ServerAddress.parse("[::1]:8080")
         ServerAddress(host='::1', port=8080)
-
-        Raises:
-            ValueError: If the text is not an address.
         """
         host, colon, port = text.rpartition(":")
         if "//" in text:
@@ -70,20 +67,11 @@ def is_loopback(host: str) -> bool:
 
 
 def checked_address(where: str, text: str) -> ServerAddress:
-    """Return an address from the configuration.
-
-    Args:
-        where: Name of the setting, for messages.
-        text: Its value.
-
-    Raises:
-        ConfigError: If the value is not an address.
-    """
+    """Return an address from the configuration."""
     try:
         return ServerAddress.parse(text)
     except ValueError as error:
-        message = f"{where}: {error}"
-        raise ConfigError(message, hint="For example 127.0.0.1:8080.") from error
+        raise ConfigError(f"{where}: {error}", hint="For example 127.0.0.1:8080.") from error
 
 
 def _is_host(host: str) -> bool:

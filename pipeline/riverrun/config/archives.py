@@ -85,8 +85,7 @@ def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]
         check_path(f"{path}: {where}.{key}", table.get(key, ""))
     check_type(path, f"{where}.skip_lost", table.get("skip_lost", False), bool)
     if table.get("engine", ENGINES[0]) not in ENGINES:
-        message = f"{path}: {where}.engine is {table['engine']!r}"
-        raise ConfigError(message, hint=f"Allowed: {', '.join(ENGINES)}.")
+        raise ConfigError(f"{path}: {where}.engine is {table['engine']!r}", hint=f"Allowed: {', '.join(ENGINES)}.")
     if "schedule" in table:
         check_schedule(f"{path}: {where}.schedule", table["schedule"])
     if "schedule_timezone" in table:
@@ -120,8 +119,7 @@ def _topics(path: Path, where: str, table: Mapping[str, Any]) -> tuple[str, ...]
     topics = table.get("topics", [])
     check_type(path, f"{where}.topics", topics, list)
     if not topics:
-        message = f"{path}: [{where}] needs topics"
-        raise ConfigError(message, hint='For example topics = ["orders", "customers"].')
+        raise ConfigError(f"{path}: [{where}] needs topics", hint='For example topics = ["orders", "customers"].')
     for topic in topics:
         check_type(path, f"{where}.topics", topic, str)
         if not _TOPIC.fullmatch(topic):

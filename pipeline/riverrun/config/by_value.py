@@ -22,12 +22,6 @@ def dumps(value: Any) -> bytes:
 
     cloudpickle alone restores a `msgspec.Struct` without its fields: it rebuilds a class from its attributes, but msgspec
     derives fields from annotations.
-
-    Args:
-        value: Anything. `pickle.loads` reads the result where cloudpickle is installed.
-
-    Raises:
-        Exception: Any error that pickling a referenced object raises.
     """
     written = io.BytesIO()
     _Pickler(written).dump(value)

@@ -25,16 +25,11 @@ if TYPE_CHECKING:
 
 
 def check_keys(path: Path, where: str, table: Mapping[str, Any], keys: Iterable[str]) -> None:
-    """Check that a table has no unknown keys; `where` names the table, and is empty for the whole file.
-
-    Raises:
-        ConfigError: If the table has an unknown key.
-    """
+    """Check that a table has no unknown keys; `where` names the table, and is empty for the whole file."""
     known = list(keys)
     for key in table:
         if key not in known:
-            message = f"{path}: unknown key {f'{where}.' if where else ''}{key}"
-            raise ConfigError(message, hint=choices(key, known))
+            raise ConfigError(f"{path}: unknown key {f'{where}.' if where else ''}{key}", hint=choices(key, known))
 
 
 _IN_TOML: Mapping[type, str] = {
@@ -49,18 +44,7 @@ _IN_TOML: Mapping[type, str] = {
 
 
 def check_type(path: Path | str, where: str, value: Any, expected: type, *, hint: str | None = None) -> None:
-    """Check the type of a value, one of `bool`, `dict`, `float`, `int`, `list` and `str`.
-
-    Args:
-        path: The file, for messages.
-        where: Place in the file.
-        value: The value, which messages show unless `where` names a secret.
-        expected: The type.
-        hint: What to write instead.
-
-    Raises:
-        ConfigError: If the value has another type.
-    """
+    """Check the type of a value, one of `bool`, `dict`, `float`, `int`, `list` and `str`."""
     # In Python, True is an int; in TOML it is no number.
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         message = (
@@ -88,33 +72,18 @@ def kind_of(value: object) -> str:
 
 
 def check_path(where: str, value: object) -> None:
-    """Check that a text can be the path of a file: the system accepts no NUL.
-
-    Args:
-        where: The setting, option or argument, for the message.
-        value: Its value; whatever is not text passes.
-
-    Raises:
-        ConfigError: If it has a NUL.
-    """
+    """Check that a text can be the path of a file: the system accepts no NUL."""
     if isinstance(value, str) and "\0" in value:
-        message = f"{where} has a NUL character"
-        raise ConfigError(message)
+        raise ConfigError(f"{where} has a NUL character")
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a user's file: UTF-8, with or without the byte order mark that editors on Windows write.
-
-    Raises:
-        ConfigError: If its path or its bytes are not text.
-        OSError: If it cannot be read.
-    """
+    """Return the text of a user's file: UTF-8, with or without the byte order mark that editors on Windows write."""
     check_path("The path of a file", str(path))
     # Not read_text(): Python would use the encoding of the machine.
     raw = path.read_bytes()
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        message = f"{path} is encoded as UTF-16"
-        raise ConfigError(message, hint="Save it as UTF-8.")
+        raise ConfigError(f"{path} is encoded as UTF-16", hint="Save it as UTF-8.")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -124,21 +93,12 @@ def read_text(path: Path) -> str:
 
 
 def expanded_user(where: str, text: str) -> Path:
-    """Return a path in which a leading `~` is a user's home directory.
-
-    Args:
-        where: The setting or option, for the message.
-        text: The path as written.
-
-    Raises:
-        ConfigError: If there is no such home directory.
-    """
+    """Return a path in which a leading `~` is a user's home directory."""
     try:
         return Path(text).expanduser()
     # pathlib raises it for a user that does not exist.
     except RuntimeError as error:
-        message = f"{where} is {text!r}: {error}"
-        raise ConfigError(message, hint="Write the path out.") from error
+        raise ConfigError(f"{where} is {text!r}: {error}", hint="Write the path out.") from error
 
 
 def wrong_in_schedule(schedule: str) -> str | None:
@@ -147,9 +107,6 @@ def wrong_in_schedule(schedule: str) -> str | None:
     >>> wrong_in_schedule("0 */6 * * mon-fri")
     >>> wrong_in_schedule("0 0 31 2 *")
     'there is no such date'
-
-    Args:
-        schedule: A cron expression of five fields, of six with seconds at the end, or a preset such as `@daily`.
     """
     from croniter import CroniterBadDateError, CroniterError, croniter  # noqa: PLC0415 - a quarter of a second
 
@@ -167,11 +124,7 @@ def wrong_in_schedule(schedule: str) -> str | None:
 
 
 def check_schedule(where: str, schedule: str) -> None:
-    """Check a schedule of Airflow's; `where` names its key, for messages.
-
-    Raises:
-        ConfigError: If it is not valid.
-    """
+    """Check a schedule of Airflow's; `where` names its key, for messages."""
     wrong = wrong_in_schedule(schedule.strip())
     if wrong is not None:
         message = f"{where} is {schedule!r}, not a cron expression: {wrong}"
@@ -179,11 +132,7 @@ def check_schedule(where: str, schedule: str) -> None:
 
 
 def check_zone(where: str, zone: str) -> None:
-    """Check the name of a time zone; `where` names its key, for messages.
-
-    Raises:
-        ConfigError: If this machine knows no such zone.
-    """
+    """Check the name of a time zone; `where` names its key, for messages."""
     try:
         ZoneInfo(zone)
     except (ValueError, OSError, ZoneInfoNotFoundError) as error:
@@ -192,34 +141,21 @@ def check_zone(where: str, zone: str) -> None:
 
 
 def check_name(path: Path, kind: str, name: str) -> None:
-    """Check the name of an export or an archive; `kind` says which, for messages.
-
-    Raises:
-        ConfigError: If it has other characters than a-z A-Z 0-9 . _ -, or more than 100.
-    """
+    """Check the name of an export or an archive; `kind` says which, for messages."""
     if not _NAME.fullmatch(name):
         message = f"{path}: the name of {kind} {name!r} has characters other than a-z A-Z 0-9 . _ -, or more than 100"
         raise ConfigError(message)
 
 
 def not_empty(where: str, value: str) -> str:
-    """Return a place that is not empty once variables are replaced; `where` names its key, for messages.
-
-    Raises:
-        ConfigError: If it is empty.
-    """
+    """Return a place that is not empty once variables are replaced; `where` names its key, for messages."""
     if not value.strip():
-        message = f"{where} is empty"
-        raise ConfigError(message, hint="Is a variable in it empty? Name a place.")
+        raise ConfigError(f"{where} is empty", hint="Is a variable in it empty? Name a place.")
     return value
 
 
 def check_number(where: str, value: Any, lowest: int, highest: int) -> None:
-    """Check that a value is a whole number within bounds (inclusive); `where` names the parameter, for messages.
-
-    Raises:
-        ConfigError: If it is not.
-    """
+    """Check that a value is a whole number within bounds (inclusive); `where` names the parameter, for messages."""
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
         message = f"{where} is {value!r}, and must be a whole number of at least {lowest}, and at most {highest}"
         raise ConfigError(message)

@@ -31,25 +31,16 @@ class PickledFunction:
     code: bytes = field(repr=False)
 
     def __str__(self) -> str:
-        """Return the name."""
         return self.name
 
     def load(self) -> Any:
-        """Return the function, or a copy of it."""
         import cloudpickle  # noqa: PLC0415 - few applications have such functions
 
         return cloudpickle.loads(self.code)
 
 
 def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
-    """Return a reference for other processes: the name of an importable function, otherwise the function with its code.
-
-    Args:
-        function: The function, or `module:attribute`.
-
-    Raises:
-        ConfigError: If it is not a function, or refers to an object that cannot be pickled, such as a connection.
-    """
+    """Return a reference for other processes: the name of an importable function, otherwise the function with its code."""
     if isinstance(function, str):
         return function
     if not callable(function):
@@ -81,17 +72,12 @@ _RENAME = "Give your own module another name."
 
 
 def load_attribute(reference: str | PickledFunction) -> Any:
-    """Return the object that `module:attribute` names, or a function that travels with its code.
-
-    Raises:
-        ConfigError: If the module or the attribute does not exist, or the module cannot be imported.
-    """
+    """Return the object that `module:attribute` names, or a function that travels with its code."""
     if isinstance(reference, PickledFunction):
         return reference.load()
     module_name, colon, attribute = reference.partition(":")
     if not (module_name and colon and attribute):
-        message = f"{reference!r} is not module:attribute"
-        raise ConfigError(message, hint="For example my_module:build.")
+        raise ConfigError(f"{reference!r} is not module:attribute", hint="For example my_module:build.")
     _refuse_main(reference, module_name, attribute)
     _refuse_shadow()
     try:
@@ -110,8 +96,7 @@ def load_attribute(reference: str | PickledFunction) -> Any:
         message = f"Module {module_name!r} cannot be imported: {_described(error)}"
         raise ConfigError(message, hint=users_line(error)) from error
     if not hasattr(module, attribute):
-        message = f"Module {module_name} has no attribute {attribute!r}"
-        raise ConfigError(message, hint=nearest(attribute, vars(module)))
+        raise ConfigError(f"Module {module_name} has no attribute {attribute!r}", hint=nearest(attribute, vars(module)))
     return getattr(module, attribute)
 
 
@@ -130,17 +115,11 @@ def look_beside(config: Path, *, first: bool = False) -> None:
 
 
 def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
-    """Call the function that `module:attribute` names, or one that travels with its code, and return its result.
-
-    Raises:
-        ConfigError: If the function does not exist or raises. The hint names the line of the user's code.
-        StreamsError: If the function raises one, such as a `TopologyError`. If it has no hint, it gets that line.
-    """
+    """Call the function that `module:attribute` names, or one that travels with its code, and return its result."""
     function = load_attribute(reference)
     kind = type(function).__name__
     if not callable(function):
-        message = f"{reference} is of type {kind}, not a function"
-        raise ConfigError(message)
+        raise ConfigError(f"{reference} is of type {kind}, not a function")
     try:
         return function(*arguments)
     except StreamsError as error:
@@ -170,8 +149,7 @@ def _refuse_shadow() -> None:
             return
         found = [entry / f"{_LIBRARY.name}.py", entry / _LIBRARY.name / "__init__.py"]
         for file in filter(Path.is_file, found):
-            message = f"{file} hides Riverrun, whose package is called `{_LIBRARY.name}`"
-            raise ConfigError(message, hint=_RENAME)
+            raise ConfigError(f"{file} hides Riverrun, whose package is called `{_LIBRARY.name}`", hint=_RENAME)
 
 
 def _described(error: BaseException) -> str:

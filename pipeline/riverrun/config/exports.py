@@ -145,8 +145,7 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
         check_path(f"{path}: {where}.{key}", table.get(key, ""))
     for key, allowed in _CHOICES.items():
         if key in table and table[key] not in allowed:
-            message = f"{path}: {where}.{key} is {table[key]!r}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}.")
+            raise ConfigError(f"{path}: {where}.{key} is {table[key]!r}", hint=f"Allowed: {', '.join(allowed)}.")
     for key, (lowest, highest) in NUMBERS.items():
         if key in table:
             check_number(f"{path}: {where}.{key}", table[key], lowest, highest)
@@ -154,8 +153,7 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
     check_type(path, f"{where}.columns", table.get("columns", {}), dict)
     for name, kind in table.get("columns", {}).items():
         if kind not in COLUMN_TYPES:
-            message = f"{path}: {where}.columns.{name} is {kind!r}"
-            raise ConfigError(message, hint=choices(str(kind), COLUMN_TYPES))
+            raise ConfigError(f"{path}: {where}.columns.{name} is {kind!r}", hint=choices(str(kind), COLUMN_TYPES))
     for value in table.get("key", []):
         check_type(path, f"{where}.key", value, str)
     _check_together(path, where, table)
@@ -164,8 +162,7 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
 def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
     """Check that there is one kind of target, and everything that it needs."""
     if not table.get("topic"):
-        message = f"{path}: [{where}] needs topic"
-        raise ConfigError(message, hint='For example topic = "totals".')
+        raise ConfigError(f"{path}: [{where}] needs topic", hint='For example topic = "totals".')
     kinds = [key for key in ("table", "format", "sink") if table.get(key)]
     if len(kinds) != 1:
         message = f"{path}: [{where}] has {' and '.join(kinds) or 'no kind of target'}"
@@ -223,13 +220,7 @@ def _located(path: Path, target: str, table: Mapping[str, Any]) -> str:
 
 
 def below(path: Path, url: str, *, has_files: bool) -> str:
-    """Return a URL, or a path, with its relative path below the directory of `streams.toml`.
-
-    Args:
-        path: That file.
-        url: The URL of a database, or the URL or path of files.
-        has_files: Whether it is of files.
-    """
+    """Return a URL, or a path, with its relative path below the directory of `streams.toml`."""
     if has_files:
         return url if "://" in url else str((path.parent / url).resolve())
     relative = _FILE.fullmatch(url)
@@ -237,11 +228,7 @@ def below(path: Path, url: str, *, has_files: bool) -> str:
 
 
 def metrics_of(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return where a follower serves its metrics, and the token for them, with `${NAME}` replaced from `environ`.
-
-    Raises:
-        ConfigError: If the address is none, or others could read it without a token.
-    """
+    """Return where a follower serves its metrics, and the token for them, with `${NAME}` replaced from `environ`."""
     found = {}
     for key in METRICS:
         check_type(path, f"{where}.{key}", table.get(key, ""), str)
@@ -256,17 +243,12 @@ def metrics_of(path: Path, where: str, table: Mapping[str, Any], environ: Mappin
 def properties_of_consumer(
     path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the consumer's properties in a table, without their prefix, and the rest of the table.
-
-    Raises:
-        ConfigError: If a property cannot be set, or is not one value.
-    """
+    """Return the consumer's properties in a table, without their prefix, and the rest of the table."""
     found = {}
     for key in [key for key in table if key.startswith(_CONSUMER)]:
         value = table[key]
         if not isinstance(value, str | int | float):
-            message = f'{path}: {where}."{key}" is not one value'
-            raise ConfigError(message)
+            raise ConfigError(f'{path}: {where}."{key}" is not one value')
         name = key.removeprefix(_CONSUMER)
         check_property(path, name)
         text = str(value).lower() if isinstance(value, bool) else str(value)

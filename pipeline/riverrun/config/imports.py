@@ -155,8 +155,7 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
         check_path(f"{path}: {where}.{key}", table.get(key, ""))
     for key, allowed in CHOICES.items():
         if key in table and table[key] not in allowed:
-            message = f"{path}: {where}.{key} is {table[key]!r}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}.")
+            raise ConfigError(f"{path}: {where}.{key} is {table[key]!r}", hint=f"Allowed: {', '.join(allowed)}.")
     for key, (lowest, highest) in POLLING.items():
         if key in table:
             check_number(f"{path}: {where}.{key}", table[key], lowest, highest)
@@ -165,16 +164,14 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
         for value in table.get(key, []):
             check_type(path, f"{where}.{key}", value, str)
         if len(set(table.get(key, []))) < len(table.get(key, [])):
-            message = f"{path}: {where}.{key} names a column twice"
-            raise ConfigError(message)
+            raise ConfigError(f"{path}: {where}.{key} names a column twice")
 
 
 def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
     """Check that there is one kind of source, and everything that it needs."""
     for key, example in (("topic", "orders"), ("source", "postgresql+psycopg2://user@db/shop")):
         if not table.get(key):
-            message = f"{path}: [{where}] needs {key}"
-            raise ConfigError(message, hint=f'For example {key} = "{example}".')
+            raise ConfigError(f"{path}: [{where}] needs {key}", hint=f'For example {key} = "{example}".')
     kinds = [key for key in ("table", "query", "format") if table.get(key)]
     if len(kinds) != 1:
         message = f"{path}: [{where}] has {' and '.join(kinds) or 'no kind of source'}"
@@ -182,8 +179,7 @@ def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
     others = _OF_TABLES if kinds == ["format"] else _OF_FILES
     if wrong := [key for key in others if key in table]:
         kind, other = ("files", "a database") if kinds == ["format"] else ("a database", "files")
-        message = f"{path}: {where}.{wrong[0]} is of {other}, but the source is {kind}"
-        raise ConfigError(message, hint="Leave it out.")
+        raise ConfigError(f"{path}: {where}.{wrong[0]} is of {other}, but the source is {kind}", hint="Leave it out.")
     if kinds != ["format"]:
         _check_incremental(path, where, table.get("incremental", []))
     _check_letters(path, where, table)

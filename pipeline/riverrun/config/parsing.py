@@ -19,16 +19,7 @@ _AT_LEAST_ONCE_COMMIT_INTERVAL_MS = 30_000
 
 
 def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> StreamsConfig:
-    """Parse Kafka Streams' settings from their dotted names.
-
-    Args:
-        path: The file, for messages.
-        where: Place in the file.
-        table: The settings.
-
-    Raises:
-        ConfigError: If one is unknown, or its value impossible.
-    """
+    """Parse Kafka Streams' settings from their dotted names."""
     given: dict[str, Any] = {}
     # As in Kafka Streams, whose default interval depends on the guarantee. An explicit setting below overrides it.
     if table.get("processing.guarantee") == AT_LEAST_ONCE:
@@ -46,8 +37,7 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> St
             )
             continue
         if key not in SETTINGS or key in PREFIXED:
-            message = f"{path}: unknown setting {where}.{key}"
-            raise ConfigError(message, hint=_hint(key, value))
+            raise ConfigError(f"{path}: unknown setting {where}.{key}", hint=_hint(key, value))
         given[underscored(key)] = checked_setting(path, f"{where}.{key}", key, value)
     return _checked_together(path, where, StreamsConfig(**given))
 
@@ -159,34 +149,16 @@ UNSAFE = frozenset(
 
 
 def check_property(path: Path, key: str, allowed: Collection[str] = ()) -> None:
-    """Check that a property of all clients (`[kafka]`) may be set.
-
-    Args:
-        path: The file, for messages.
-        key: The property.
-        allowed: Properties that are allowed although they load code or run commands (`unsafe.properties`).
-
-    Raises:
-        ConfigError: If it may not be set.
-    """
+    """Check that a property of all clients (`[kafka]`) may be set."""
     if key in UNSAFE - set(allowed):
         raise _unsafe(path, f"[kafka] {key}", key)
     for prefix in ("consumer.", "producer."):
         if prefix + key in NOT_THE_USERS:
-            message = f"{path}: [kafka] {key} cannot be set"
-            raise ConfigError(message, hint=NOT_THE_USERS[prefix + key])
+            raise ConfigError(f"{path}: [kafka] {key} cannot be set", hint=NOT_THE_USERS[prefix + key])
 
 
 def check_oauth(path: Path, kafka: Mapping[str, str]) -> None:
-    """Check that clients which log in with OAUTHBEARER have one source of tokens.
-
-    Args:
-        path: The file, for messages.
-        kafka: Properties of all clients.
-
-    Raises:
-        ConfigError: If they have none or two, or have one and log in otherwise.
-    """
+    """Check that clients which log in with OAUTHBEARER have one source of tokens."""
     settings = [key for key in kafka if key == OAUTH_CALLBACK or key.startswith(_OAUTH)]
     if kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", "")).upper() != "OAUTHBEARER":
         if settings:
@@ -200,8 +172,7 @@ def check_oauth(path: Path, kafka: Mapping[str, str]) -> None:
             raise ConfigError(message, hint=hint)
     method = kafka.get(f"{_OAUTH}method", "default").lower()
     if method not in {"default", "oidc"}:
-        message = f"{path}: [kafka] {_OAUTH}method is {method!r}"
-        raise ConfigError(message, hint="Allowed: default, oidc")
+        raise ConfigError(f"{path}: [kafka] {_OAUTH}method is {method!r}", hint="Allowed: default, oidc")
     if (method == "oidc") == (OAUTH_CALLBACK in kafka):
         count = "has two sources" if method == "oidc" else "needs a source"
         message = f"{path}: [kafka] OAUTHBEARER {count} of tokens"
@@ -217,8 +188,7 @@ def check_oauth(path: Path, kafka: Mapping[str, str]) -> None:
 def _check_oidc(path: Path, kafka: Mapping[str, str]) -> None:
     missing = [key for key in _OIDC_NEEDS if not kafka.get(key)]
     if missing:
-        message = f"{path}: [kafka] {_OAUTH}method = oidc needs {', '.join(missing)}"
-        raise ConfigError(message)
+        raise ConfigError(f"{path}: [kafka] {_OAUTH}method = oidc needs {', '.join(missing)}")
     url = kafka[f"{_OAUTH}token.endpoint.url"]
     if not _TOKEN_URL.fullmatch(url):
         message = f"{path}: [kafka] {_OAUTH}token.endpoint.url is not an address"
@@ -243,31 +213,18 @@ _VENDORS = ("confluent.", "redpanda.")
 def _check_topic(path: Path | str, where: str, key: str) -> None:
     name = key.removeprefix("topic.")
     if name not in _TOPIC_SETTINGS and not name.startswith(_VENDORS):
-        message = f"{path}: {where}.{key} is not a setting of topics"
-        raise ConfigError(message, hint=nearest(name, _TOPIC_SETTINGS))
+        raise ConfigError(f"{path}: {where}.{key} is not a setting of topics", hint=nearest(name, _TOPIC_SETTINGS))
 
 
 def _check_client(path: Path | str, where: str, key: str, value: Any) -> None:
     if key in NOT_THE_USERS:
-        message = f"{path}: {where}.{key} cannot be set"
-        raise ConfigError(message, hint=NOT_THE_USERS[key])
+        raise ConfigError(f"{path}: {where}.{key} cannot be set", hint=NOT_THE_USERS[key])
     if key.partition(".")[2] in UNSAFE:
         raise _unsafe(path, f"{where}.{key}", key.partition(".")[2])
     if key in _MEMBERSHIP and not whole_number(str(value), LARGEST_INT):
-        message = f"{path}: {where}.{key} is {value!r}, and must be at least 1, and at most {LARGEST_INT}"
-        raise ConfigError(message)
+        raise ConfigError(f"{path}: {where}.{key} is {value!r}, and must be at least 1, and at most {LARGEST_INT}")
 
 
 def checked_setting(path: Path | str, where: str, key: str, value: Any) -> Any:
-    """Return the value of a setting of applications that stands elsewhere, too.
-
-    Args:
-        path: The file, for messages.
-        where: Name of the key there.
-        key: Name of the setting.
-        value: The value as it was written.
-
-    Raises:
-        ConfigError: If it cannot be the value of the setting.
-    """
+    """Return the value of a setting of applications that stands elsewhere, too."""
     return SETTINGS[key].values.checked(path, where, value)

@@ -118,15 +118,7 @@ class ProjectConfig:
 
     @classmethod
     def load(cls, path: Path, environ: Mapping[str, str]) -> ProjectConfig:
-        """Read and check a file.
-
-        Args:
-            path: The file.
-            environ: Replaces `${NAME}` in `[kafka]`, `[spark]`, `[schema_registry]` and secrets.
-
-        Raises:
-            ConfigError: If the file cannot be read, or has unknown keys or impossible values.
-        """
+        """Read and check a file."""
         try:
             content = tomllib.loads(read_text(path))
         except FileNotFoundError as error:
@@ -136,11 +128,9 @@ class ProjectConfig:
             message = f"{path} cannot be read: {error.strerror}"
             raise ConfigError(message, hint="Name the file streams.toml itself with --config.") from error
         except tomllib.TOMLDecodeError as error:
-            message = f"{path} is not TOML: {error}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"{path} is not TOML: {error}") from error
         except RecursionError as error:
-            message = f"{path} is nested too deeply"
-            raise ConfigError(message) from error
+            raise ConfigError(f"{path} is nested too deeply") from error
         except ValueError as error:  # of `int`, to which tomllib leaves numbers
             raise ConfigError(_long_number(path)) from error
         _check_numbers(path, content)
@@ -148,16 +138,7 @@ class ProjectConfig:
 
     @classmethod
     def read(cls, path: Path, content: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
-        """Check the content of a file, or a program's equivalent.
-
-        Args:
-            path: The file; messages name it, and relative paths are relative to its directory.
-            content: Its content, as `tomllib` returns it.
-            environ: Replaces `${NAME}`.
-
-        Raises:
-            ConfigError: If there are unknown keys or impossible values.
-        """
+        """Check the content of a file, or a program's equivalent."""
         known = [*SECTIONS, *parts("sections", BUILT_IN)]
         if content.keys() - set(known):
             refuse_taken("sections", SECTIONS)
@@ -190,30 +171,16 @@ class ProjectConfig:
         )
 
     def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
-        """Return the project with one more application, which replaces one with the same name.
-
-        Args:
-            name: Name of the application, as in `[apps.NAME]`.
-            table: Content of `[apps.NAME]`; functions are allowed in place of their names.
-            environ: Replaces `${NAME}` in secrets.
-
-        Raises:
-            ConfigError: If there are unknown keys or impossible values.
-        """
+        """Return the project with one more application, which replaces one with the same name."""
         app = _app(self.path, name, _by_reference(table), environ, self.schema_registry, self.logging)
         return replace(self, apps={**self.apps, name: app})
 
     def app(self, name: str) -> AppConfig:
-        """Return an application by name.
-
-        Raises:
-            ConfigError: If the project has no such application, or its declaration has an error.
-        """
+        """Return an application by name."""
         if name in self.refused:
             raise self.refused[name].error
         if name not in self.apps:
-            message = f"{self.path} has no application {name!r}"
-            raise ConfigError(message, hint=nearest(name, self.apps))
+            raise ConfigError(f"{self.path} has no application {name!r}", hint=nearest(name, self.apps))
         return self.apps[name]
 
     def section(self, name: str) -> Mapping[str, Any]:
@@ -221,11 +188,7 @@ class ProjectConfig:
         return self.sections.get(name, {})
 
     def declared(self, section: str, name: str) -> Any:
-        """Return what `[SECTION.NAME]` of an add-on declares.
-
-        Raises:
-            ConfigError: If there is no such declaration, or it has an error.
-        """
+        """Return what `[SECTION.NAME]` of an add-on declares."""
         declared = self.section(section)
         if name not in declared:
             message = f"{self.path} has no {section.removesuffix('s')} {name!r}"
@@ -271,7 +234,6 @@ def _long_number(path: Path) -> str:
 
 
 def _declared_ids(name: str, table: Any) -> tuple[str, ...]:
-    """Return the ids of the versions that a table declares."""
     if not isinstance(table, dict):
         return (f"{name}-v1",)
     versions = table.get("versions", {})
@@ -325,8 +287,7 @@ def _spark(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
             hint = 'Names with dots are quoted: "spark.executor.memory" = "2g".'
             raise ConfigError(message, hint=hint)
         if not isinstance(value, str | int | float):
-            message = f"{path}: [spark] {key} is {kind_of(value)}, not one value"
-            raise ConfigError(message)
+            raise ConfigError(f"{path}: [spark] {key} is {kind_of(value)}, not one value")
     return {key: expanded(f"{path}: [spark] {key}", _property(value), environ) for key, value in table.items()}
 
 
@@ -351,8 +312,7 @@ def _app(
     _refuse_settings(path, where, table)
     check_keys(path, where, table, (*texts, _BOUND, _GATE, *_NUMBERS_OF_ROWS, "versions", "outputs", "carry", "config"))
     if "topology" not in table:
-        message = f"{path}: [{where}] needs topology"
-        raise ConfigError(message, hint='For example topology = "my_module:build".')
+        raise ConfigError(f"{path}: [{where}] needs topology", hint='For example topology = "my_module:build".')
     for key in texts:
         _check_reference(path, f"{where}.{key}", table.get(key, ""))
         check_path(f"{path}: {where}.{key}", table.get(key, ""))
@@ -427,8 +387,7 @@ def _outputs(path: Path, where: str, table: Any) -> dict[str, OutputKind]:
             message = f"{path}: {where}.{topic} is a table, not the kind of a topic"
             raise ConfigError(message, hint=f'Names with dots are quoted: "{as_written(topic, kind)}".')
         if not isinstance(kind, str) or kind not in kinds:
-            message = f"{path}: {where}.{topic} is {kind!r}"
-            raise ConfigError(message, hint=choices(str(kind), kinds))
+            raise ConfigError(f"{path}: {where}.{topic} is {kind!r}", hint=choices(str(kind), kinds))
     return {topic: kinds[kind] for topic, kind in table.items()}
 
 
@@ -458,8 +417,7 @@ def _refuse_settings(path: Path, where: str, table: Mapping[str, Any]) -> None:
     for key, value in table.items():
         setting = setting_named(as_written(key, value))
         if setting is not None:
-            message = f"{path}: unknown key {where}.{key}"
-            raise ConfigError(message, hint=f'"{setting}" belongs in [{where}.config].')
+            raise ConfigError(f"{path}: unknown key {where}.{key}", hint=f'"{setting}" belongs in [{where}.config].')
 
 
 def _by_reference(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -485,10 +443,9 @@ def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str |
     check_type(path, f"{where}.versions", table, dict)
     for version in (first, *table):
         if not _NAME.fullmatch(version):
-            message = (
+            raise ConfigError(
                 f"{path}: version {version!r} of {where} has characters other than a-z A-Z 0-9 . _ -, or is . or .."
             )
-            raise ConfigError(message)
         if len(version) + len(where.removeprefix("apps.")) >= _LONGEST_ID:
             message = f"{path}: the name and version of {where} have more than {_LONGEST_ID - 1} characters together"
             raise ConfigError(message, hint="Names of its internal topics begin with them: 249 characters at most.")

@@ -151,29 +151,18 @@ def is_secret(name: str) -> bool:
 
 
 def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
-    """Return a value with `${NAME}` replaced by environment variables, and `${file:PATH}` by the content of files.
-
-    Args:
-        where: Name of the setting, for messages.
-        value: The value as written.
-        environ: The environment variables.
-
-    Raises:
-        ConfigError: If a variable is not set, a file cannot be read, or `${` begins neither form.
-    """
+    """Return a value with `${NAME}` replaced by environment variables, and `${file:PATH}` by the content of files."""
 
     def look_up(match: re.Match[str]) -> str:
         if match["file"] is not None:
             return _content(where, Path(match["file"]))
         if match["name"] not in environ:
-            message = f"{where} needs the environment variable {match['name']}, which is not set"
-            raise ConfigError(message)
+            raise ConfigError(f"{where} needs the environment variable {match['name']}, which is not set")
         return environ[match["name"]]
 
     bare = _BARE.search(value)
     if bare is not None and bare[1] in environ:
-        message = f"{where} has ${bare[1]}, which is not replaced"
-        raise ConfigError(message, hint=f"Write ${{{bare[1]}}}.")
+        raise ConfigError(f"{where} has ${bare[1]}, which is not replaced", hint=f"Write ${{{bare[1]}}}.")
     found = _VARIABLE.sub(look_up, value)
     if "${" in _VARIABLE.sub("", value):
         message = f"{where} has a ${{ that does not begin ${{NAME}}"
@@ -190,11 +179,9 @@ def _content(where: str, path: Path) -> str:
         # Editors add a final line end, which is no part of a secret.
         return path.read_text("utf-8").rstrip("\r\n")
     except OSError as error:
-        message = f"{where} needs the file {path}, which cannot be read: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{where} needs the file {path}, which cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        message = f"{where} needs the file {path}, which is not text"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{where} needs the file {path}, which is not text") from error
 
 
 def checked_token(where: str, text: str) -> str:
@@ -202,13 +189,6 @@ def checked_token(where: str, text: str) -> str:
 
     >>> checked_token("server.token", "open-sesame-said-ali\n")
     'open-sesame-said-ali'
-
-    Args:
-        where: Name of the setting, for messages.
-        text: Its value; never in messages.
-
-    Raises:
-        ConfigError: If a header cannot hold the token, or it is short enough to be guessed.
     """
     token = text.strip()
     if not _TOKEN.fullmatch(token):
@@ -293,9 +273,6 @@ def make_directory(path: Path) -> None:
     """Create a directory and its missing parents, readable for this user and its group.
 
     An existing directory is left unchanged.
-
-    Raises:
-        OSError: If it cannot be created, or a file is in its place.
     """
     if path.is_dir():
         return
@@ -310,15 +287,7 @@ def make_directory(path: Path) -> None:
 
 
 def close_to_others(path: Path, *, group_writes: bool = False) -> None:
-    """Take a directory's permissions from other users, if this user owns it.
-
-    Args:
-        path: The directory; created if missing.
-        group_writes: Whether the group may write (`allow.os.group.write.access`).
-
-    Raises:
-        OSError: If it cannot be created.
-    """
+    """Take a directory's permissions from other users, if this user owns it."""
     make_directory(path)
     mode = _GROUP_WRITES if group_writes else _MODE
     try:

@@ -92,11 +92,7 @@ class AppConfig:
         return None if self.data_docs is None else Path(self.data_docs) / self.name
 
     def topology_of(self, version: str) -> str | PickledFunction:
-        """Return the reference or function that builds a version's topology.
-
-        Raises:
-            ConfigError: If there is no such version.
-        """
+        """Return the reference or function that builds a version's topology."""
         known = {self.version: self.topology, **self.versions}
         if version not in known:
             message = f"Application {self.name} has no version {version!r}"
@@ -104,11 +100,7 @@ class AppConfig:
         return known[version]
 
     def loader_of(self, version: str) -> TopologyLoader | None:
-        """Return the loader of the file that a version's topology is; None if a function builds it.
-
-        Raises:
-            ConfigError: If there is no such version.
-        """
+        """Return the loader of the file that a version's topology is; None if a function builds it."""
         return loader_of(self.topology_of(version))
 
 
@@ -127,16 +119,7 @@ CONSOLE_KEYS = (
 
 
 def console_settings(path: Path, table: Any, environ: Mapping[str, str]) -> StreamsConfig:
-    """Check what `[console]` says.
-
-    Args:
-        path: What it was read from, for messages; files are relative to its directory.
-        table: What it says.
-        environ: Where `${NAME}` in secrets is looked up.
-
-    Raises:
-        ConfigError: If a setting is unknown or impossible.
-    """
+    """Check what `[console]` says."""
     check_type(path, "console", table, dict)
     check_keys(path, "console", table, CONSOLE_KEYS)
     settings = dict(table)
@@ -162,13 +145,6 @@ def logging_settings(path: Path, table: Any) -> dict[str, Any]:
     """Return the content of `[logging]` as `logging.config.dictConfig` takes it; empty without that section.
 
     Existing loggers stay as they are unless it says otherwise, since Riverrun's own exist already.
-
-    Args:
-        path: The file; messages name it.
-        table: Its content.
-
-    Raises:
-        ConfigError: If it is no table, or has unknown keys.
     """
     check_type(path, "logging", table, dict)
     check_keys(path, "logging", table, LOGGING_KEYS)
@@ -232,23 +208,13 @@ _PROTOCOLS = ("http://", "https://", "mock://")
 
 
 def schema_registry_settings(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Check the settings in `[schema_registry]`.
-
-    Args:
-        path: The file, for messages. Paths in it are relative to its directory.
-        table: The settings.
-        environ: Replaces `${NAME}`.
-
-    Raises:
-        ConfigError: If a setting is unknown or impossible. Messages leave out values, which may be secrets.
-    """
+    """Check the settings in `[schema_registry]`."""
     check_type(path, "schema_registry", table, dict)
     if not table:
         return {}
     found = {key: _checked(path, key, value, environ) for key, value in table.items()}
     if URL not in found:
-        message = f"{path}: [schema_registry] needs url"
-        raise ConfigError(message, hint='For example url = "http://127.0.0.1:8081".')
+        raise ConfigError(f"{path}: [schema_registry] needs url", hint='For example url = "http://127.0.0.1:8081".')
     if not all(url.strip().startswith(_PROTOCOLS) for url in found[URL].split(",")):
         message = f"{path}: [schema_registry] url is not an HTTP address"
         raise ConfigError(message, hint="For example http://127.0.0.1:8081; several are separated by commas.")
@@ -267,11 +233,9 @@ def schema_registry_settings(path: Path, table: Any, environ: Mapping[str, str])
 def _checked(path: Path, key: str, value: Any, environ: Mapping[str, str]) -> Any:
     where = f"{path}: [schema_registry] {key}"
     if isinstance(value, dict):
-        message = f"{where} is a table, not a setting"
-        raise ConfigError(message, hint='Names with dots are quoted: "max.retries".')
+        raise ConfigError(f"{where} is a table, not a setting", hint='Names with dots are quoted: "max.retries".')
     if key not in _SETTINGS:
-        message = f"{where} is not a setting of it"
-        raise ConfigError(message, hint=nearest(key, _SETTINGS))
+        raise ConfigError(f"{where} is not a setting of it", hint=nearest(key, _SETTINGS))
     if isinstance(value, str):
         value = expanded(where, value, environ)
     expected = _SETTINGS[key].kind
@@ -279,6 +243,5 @@ def _checked(path: Path, key: str, value: Any, environ: Mapping[str, str]) -> An
     is_flag = isinstance(value, bool)
     if not isinstance(value, expected) or (is_flag and expected is not bool):
         kinds = expected if isinstance(expected, tuple) else (expected,)
-        message = f"{where} must be {' or '.join(kind.__name__ for kind in kinds)}"
-        raise ConfigError(message)
+        raise ConfigError(f"{where} must be {' or '.join(kind.__name__ for kind in kinds)}")
     return str((path.parent / str(value)).resolve()) if key.endswith(".location") else value

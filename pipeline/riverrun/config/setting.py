@@ -34,20 +34,9 @@ class Values(Protocol):
     @property
     def bounds(self) -> str:
         """Return a sentence of what is allowed; empty if the type says it all."""
-        ...
 
     def checked(self, path: Path | str, where: str, value: Any) -> Any:
-        """Return a value as the application has it.
-
-        Args:
-            path: The file, for messages. Paths are relative to its directory.
-            where: Name of the key there.
-            value: The value as it was written.
-
-        Raises:
-            ConfigError: If the setting cannot have this value.
-        """
-        ...
+        """Return a value as the application has it."""
 
 
 class StreamsSetting(NamedTuple):
@@ -80,14 +69,11 @@ class WholeNumbers:
         return f"At least {self.lowest}{'' if self.highest == LARGEST_LONG else f', at most {self.highest}'}."
 
     def checked(self, path: Path | str, where: str, value: Any) -> int:
-        """Check the bounds."""
         check_type(path, where, value, int)
         if value < self.lowest:
-            message = f"{path}: {where} is {value!r}, and must be at least {self.lowest}"
-            raise ConfigError(message)
+            raise ConfigError(f"{path}: {where} is {value!r}, and must be at least {self.lowest}")
         if value > self.highest:
-            message = f"{path}: {where} is {value!r}, and must be at most {self.highest}"
-            raise ConfigError(message)
+            raise ConfigError(f"{path}: {where} is {value!r}, and must be at most {self.highest}")
         return int(value)
 
 
@@ -100,7 +86,6 @@ class Replicas:
 
     @property
     def bounds(self) -> str:
-        """Return both bounds."""
         return self._numbers.bounds
 
     def checked(self, path: Path | str, where: str, value: Any) -> int:
@@ -121,7 +106,6 @@ class Flag:
     type_name: ClassVar[str] = "true/false"
 
     def checked(self, path: Path | str, where: str, value: Any) -> bool:
-        """Check the type."""
         check_type(path, where, value, bool)
         return bool(value)
 
@@ -141,12 +125,10 @@ class OneOf:
 
     @property
     def bounds(self) -> str:
-        """Return all values."""
         listed = ", ".join(f"`{value}`" for value in dict.fromkeys(self.allowed.values()))
         return f"Allowed: {listed}{', or `module:attribute`' if self.takes_code else ''}."
 
     def checked(self, path: Path | str, where: str, value: Any) -> str:
-        """Return the value that a word stands for."""
         if self.takes_code and isinstance(value, str) and ATTRIBUTE.fullmatch(value):
             return value
         if not isinstance(value, str) or value not in self.allowed:
@@ -157,7 +139,6 @@ class OneOf:
 
 
 def one_of(*words: str, takes_code: bool = False) -> OneOf:
-    """Return words that stand for themselves."""
     return OneOf({word: word for word in words}, takes_code)
 
 
@@ -189,7 +170,6 @@ class Text:
     type_name: ClassVar[str] = "text"
 
     def checked(self, path: Path | str, where: str, value: Any) -> str:
-        """Return what the text stands for."""
         return self.read(path, where, _plain(path, where, value))
 
 
@@ -224,7 +204,6 @@ class Names:
     type_name: ClassVar[str] = "list of texts"
 
     def checked(self, path: Path | str, where: str, value: Any) -> tuple[str, ...]:
-        """Check each name."""
         check_type(path, where, value, list)
         for each in value:
             check_type(path, f"{where}: an item", each, str)
@@ -243,7 +222,6 @@ class Prefixed:
     type_name: ClassVar[str] = "table"
 
     def checked(self, path: Path | str, where: str, value: Any) -> Any:  # noqa: ARG002 - those of a client are its library's
-        """Return the value unchanged."""
         return value
 
 
@@ -260,8 +238,7 @@ def _address(path: Path | str, where: str, text: str) -> str:
 
 def _directory(path: Path | str, where: str, text: str) -> str:
     if not text:
-        message = f"{path}: {where} is empty"
-        raise ConfigError(message, hint='Leave it out for ".riverrun/state", or name a directory.')
+        raise ConfigError(f"{path}: {where} is empty", hint='Leave it out for ".riverrun/state", or name a directory.')
     # `~` is replaced as shells do: nobody wants a directory of that name.
     return str(expanded_user(f"{path}: {where}", text))
 

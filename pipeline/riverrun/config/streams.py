@@ -44,9 +44,6 @@ class Optimization(Enum):
 def parse_optimization(text: str) -> frozenset[Optimization]:
     """Parse the rules in a value of `topology.optimization` (`StreamsConfig.verifyTopologyOptimizationConfigs`).
 
-    Raises:
-        ConfigError: If a rule is unknown, or `none` or `all` is combined with others.
-
     >>> sorted(rule.value for rule in parse_optimization("merge.repartition.topics, single.store.self.join"))
     ['merge.repartition.topics', 'single.store.self.join']
     """
@@ -302,11 +299,7 @@ class StreamsConfig:
 
     @property
     def topology_config(self) -> TopologyConfig:
-        """Return the settings that decide how the topology is built.
-
-        Raises:
-            ConfigError: If a value is impossible.
-        """
+        """Return the settings that decide how the topology is built."""
         return TopologyConfig(
             parse_optimization(self.topology_optimization),
             self.ensure_explicit_internal_resource_naming,

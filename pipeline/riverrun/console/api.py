@@ -52,7 +52,6 @@ class Differences(Protocol):
 
     def __call__(self, app: str, limit: int) -> Sequence[DifferentRow]:
         """Return a limited number of an application's differing rows."""
-        ...
 
 
 def new_api(watch: ProjectWatch, differences: Differences, access: Access) -> FastAPI:

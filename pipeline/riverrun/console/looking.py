@@ -47,11 +47,7 @@ _MOST_ASKED = 64
 
 
 class Instances:
-    """The workers of one application, in all its versions.
-
-    Args:
-        threads: Threads in which questions wait for answers.
-    """
+    """The workers of one application, in all its versions."""
 
     def __init__(self, app: App, threads: Executor) -> None:
         self._streams = app.config.streams
@@ -74,7 +70,6 @@ class Instances:
         ]
 
     def close(self) -> None:
-        """Close connections."""
         for members in self._members.values():
             members.close()
 
@@ -146,7 +141,6 @@ class Looking:
         return self._seen
 
     def close(self) -> None:
-        """Close all connections."""
         for threads in (self._threads, self._asking):
             threads.shutdown(wait=False, cancel_futures=True)
         for app in self._apps.values():
@@ -160,13 +154,11 @@ class _Read:
         self._notes = notes
 
     def read(self) -> dict[str, bytes]:
-        """Return the records."""
         return dict(self._notes)
 
     def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:  # noqa: ARG002 - as `Notes`
         """Refuse: the console only reads."""
-        message = "The console is read-only"
-        raise ReleaseError(message)
+        raise ReleaseError("The console is read-only")
 
 
 class _AppLook:
@@ -195,7 +187,6 @@ class _AppLook:
         }
 
     def close(self) -> None:
-        """Close connections to instances."""
         self._instances.close()
 
     def _version(self, admin: Admin, version: str, release: Release) -> dict[str, Any]:
@@ -284,7 +275,6 @@ class ProjectWatch:
         return {"looked_at": looked_ms, "every_ms": every_ms, "kept_ms": KEPT_MS, **self._ring.since(at_ms)}
 
     def close(self) -> None:
-        """Stop polling."""
         self._ends.set()
         # The thread may be waiting for a page.
         self._is_wanted.set()

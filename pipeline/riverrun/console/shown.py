@@ -20,7 +20,6 @@ _MOST_PARTITIONS = 200
 
 
 def run_object(run: RunRecord) -> dict[str, Any]:
-    """Return a bounded run as a JSON object."""
     return {
         "id": run.id,
         "app": run.app,

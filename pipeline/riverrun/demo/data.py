@@ -247,7 +247,6 @@ class KeyComparison:
 
     @property
     def is_equal(self) -> bool:
-        """Return whether all keys are equal."""
         return not self.differing
 
 
@@ -296,7 +295,6 @@ def expected(*, cancelled_count_as_on_time: bool, days: int | None = None) -> di
 
 
 def compare(found: Mapping[Key, Stats], wanted: Mapping[Key, Stats]) -> KeyComparison:
-    """Compare two tables key by key."""
     keys = found.keys() | wanted.keys()
     differing = sorted(key for key in keys if found.get(key) != wanted.get(key))
     return KeyComparison(len(keys), tuple(differing[:10]))

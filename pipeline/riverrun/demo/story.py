@@ -151,8 +151,7 @@ class Story:
             worker.send_signal(signal.SIGTERM)
             told, _ = worker.communicate(timeout=_STOP_SECONDS)
         if worker.returncode:
-            message = f"The worker ended with exit code {worker.returncode}"
-            raise ProcessingError(message)
+            raise ProcessingError(f"The worker ended with exit code {worker.returncode}")
         self.console.print(told.strip().splitlines()[-1])
         self.console.print(f"Committed: {_vector(self._committed())}, {half:,} flights")
 

@@ -44,8 +44,7 @@ class Branched(Generic[K, V]):
     def __post_init__(self) -> None:
         validate_name(self.name)
         if self.function is not None and self.consumer is not None:
-            message = "Branched takes a function or a consumer, not both"
-            raise TopologyError(message)
+            raise TopologyError("Branched takes a function or a consumer, not both")
 
 
 @dataclass(slots=True)
@@ -108,8 +107,7 @@ class BranchedKStream(Generic[K, V]):
             TopologyError: If the default branch exists already.
         """
         if self._has_default:
-            message = "There is a default branch already"
-            raise TopologyError(message)
+            raise TopologyError("There is a default branch already")
         self._has_default = True
         self._add(branched, 0)
         return self._streams
@@ -140,8 +138,7 @@ class BranchedKStream(Generic[K, V]):
             return
         complaint = STREAM.complaint(result)
         if complaint is not None:
-            message = f"The result of the function of {child} {complaint}"
-            raise TopologyError(message)
+            raise TopologyError(f"The result of the function of {child} {complaint}")
         self._streams[child] = result
 
     def _write(self, topology: Topology, parent: str) -> None:

@@ -53,8 +53,7 @@ class StreamSources:
             key = frozenset({topics} if isinstance(topics, str) else topics)
         known, first = self._known.setdefault(key, (name, consumed))
         if first.offset_reset_policy != consumed.offset_reset_policy:
-            message = "Can't configure different offset reset policies on the same input topic(s)"
-            raise TopologyError(message)
+            raise TopologyError("Can't configure different offset reset policies on the same input topic(s)")
         # Records are deserialized once, for all streams of the source.
         for one, other in ((first.key_serde, consumed.key_serde), (first.value_serde, consumed.value_serde)):
             if one.name != other.name:
@@ -68,8 +67,7 @@ class StreamSources:
         """Check that no topic is part of two sets."""
         sets = [topics for topics in self._known if isinstance(topics, frozenset)]
         if any(one & other for one, other in combinations(sets, 2)):
-            message = "Two source nodes are subscribed to overlapping but not equal input topics"
-            raise TopologyError(message)
+            raise TopologyError("Two source nodes are subscribed to overlapping but not equal input topics")
 
 
 class StreamsBuilder:
@@ -229,8 +227,7 @@ class StreamsBuilder:
         # Its topic is its changelog.
         options = replace(given, caching=False, logging=False)
         if options.is_versioned:
-            message = "GlobalKTables cannot be versioned."
-            raise TopologyError(message)
+            raise TopologyError("GlobalKTables cannot be versioned.")
         check_without_ttl(options, NoTtl.GLOBAL)
         store_name = self._plan.table_name(options, f"{topic}-")
         source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
@@ -296,8 +293,7 @@ class StreamsBuilder:
                 them.
         """
         if not self._plan.steps:
-            message = "Topology is empty: it reads no topic"
-            raise TopologyError(message)
+            raise TopologyError("Topology is empty: it reads no topic")
         self._sources.check()
         if self._config.ensure_explicit_internal_resource_naming:
             self._plan.unnamed.check()

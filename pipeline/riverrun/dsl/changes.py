@@ -30,9 +30,7 @@ class _Rows(Processor[Any, Any, Any, Any]):
     """Forwards the row after each change; for a truncation, a deletion of every row that the table has.
 
     Args:
-        store: The table's.
         filled: Makes a row of a change without all columns, and the row that the table has; None to refuse such changes.
-        truncates: Whether a truncation is not refused.
     """
 
     def __init__(self, store: str, filled: Callable[[RowChange[Any], Any], Any] | None, *, truncates: bool) -> None:
@@ -41,12 +39,10 @@ class _Rows(Processor[Any, Any, Any, Any]):
         self._truncates = truncates
 
     def init(self, context: ProcessorContext[Any, Any]) -> None:
-        """Open the table."""
         self._context = context
         self._rows = context.get_state_store(self._store)
 
     def process(self, record: Record[Any, Any]) -> None:
-        """Forward one change."""
         change = record.value
         if self._truncates and change is not None and change.op == TRUNCATE:
             while keys := self._some_keys():
@@ -102,8 +98,7 @@ def table_of_changes(
     store = options.name
     if store is None:
         what = "handles truncations" if truncates else "keeps columns that were not logged"
-        message = f"A table that {what} needs a named store"
-        raise TopologyError(message, hint="Materialized(name=...)")
+        raise TopologyError(f"A table that {what} needs a named store", hint="Materialized(name=...)")
     node = plan.processor_name("KSTREAM-PROCESSOR-", consumed.name and f"{consumed.name}-rows")
     if repartition and not truncates:
         # The changes are sent: the row that the table has is only known where its key belongs.

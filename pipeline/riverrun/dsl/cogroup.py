@@ -62,7 +62,6 @@ class Cogrouping:
 
     @property
     def plan(self) -> Plan:
-        """Return the plan that steps are added to."""
         return self.members[0][0].plan
 
     @property
@@ -120,7 +119,6 @@ class Cogrouping:
         materialized: Materialized[Any, Any] | None,
         named: Named | None,
     ) -> KTable[Any, Any]:
-        """Aggregate per key and window, or session."""
         plan, options = self.plan, materialized or Materialized()
         store = windowed_store(plan, plan.table_name(options, _PREFIX), options, self.key_serde, windows)
         return self.aggregate(

@@ -43,7 +43,6 @@ class Repetitions:
 
     @classmethod
     def of(cls, identity: Callable[[Any, Any], Any] | None, within: timedelta, grace: timedelta | None) -> Repetitions:
-        """Check the times."""
         within_ms = millis(within, "within")
         grace_ms = within_ms if grace is None else millis(grace, "grace")
         return cls(identity, within_ms, grace_ms)

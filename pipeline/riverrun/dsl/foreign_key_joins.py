@@ -40,11 +40,9 @@ class ForeignKeyJoin:
 
     Args:
         primary: The table whose rows refer to a foreign key.
-        foreign: The table with the foreign key as its key.
         extractor: `(value) -> foreign key` or `(key, value) -> foreign key`.
         joiner: `(value, foreign_value) -> value`.
         left_join: Whether the result has rows without a foreign value.
-        joined: Name and partitioners.
     """
 
     primary: Derived

@@ -157,15 +157,7 @@ class KGroupedTable(Generic[K, V]):
         proportion to the size of its group. Of equal ranks, the value that arrived first is ahead, and an updated row is the
         last to arrive. Rows without a rank (None) are left out. A group without rows is deleted.
 
-        Args:
-            n: How many values, at least 1.
-            by: Returns the rank of a value, or is the name of its field. Default: the value itself.
-            largest: Whether large ranks come first; False for the smallest ones.
-            materialized: How to store the lists. Their serde is a `JSON` of lists if the values have a known type.
-            named: Name of the node.
-
-        Raises:
-            TopologyError: If `n` is below 1, or the serde of the lists is unknown.
+        Arguments and errors are those of `KGroupedStream.top`.
         """
         how = Ranking.of(n, by, largest=largest)
         options = how.stored(materialized, self._options.value_serde)

@@ -58,7 +58,6 @@ class SessionAggregator:
     """The user's functions of a session aggregation: for values, and for merging sessions.
 
     Args:
-        aggregator: Adds a value; has an initializer.
         merger: `(key, aggregate, other_aggregate) -> aggregate`.
     """
 
@@ -109,20 +108,17 @@ def windowed_store(
     _check_supplied(options, windows)
     check_without_ttl(options, NoTtl.WINDOWS)
     if options.is_versioned:
-        message = f"Store {name} stores windows: it cannot be versioned"
-        raise TopologyError(message, hint="Leave history_retention out.")
+        raise TopologyError(f"Store {name} stores windows: it cannot be versioned", hint="Leave history_retention out.")
     if options.max_entries is not None:
-        message = f"Store {name} stores windows: retention, not max_entries, limits it"
-        raise TopologyError(message)
+        raise TopologyError(f"Store {name} stores windows: retention, not max_entries, limits it")
     retention_ms = windows.retention_ms
     if options.retention is not None:
         retention_ms = millis(options.retention, "retention")
     if retention_ms < windows.retention_ms:
-        message = (
+        raise TopologyError(
             f"Store {name} stores windows for {retention_ms} ms, "
             f"but they can change for {windows.retention_ms} ms: {windows}"
         )
-        raise TopologyError(message)
     size_ms = None if isinstance(windows, SessionWindows) else windows.size_ms
     return replace(
         table_store(plan, name, replace(options, supplier=None), key_serde, None),
@@ -215,7 +211,6 @@ def window_aggregate(windows: FixedWindows, aggregator: Aggregator) -> OperatorO
 
 
 def session_aggregate(windows: SessionWindows, how: SessionAggregator) -> OperatorOf:
-    """Return a factory of operators for sessions."""
     return lambda store, node: StreamSessionWindowAggregate(
         store.name,
         windows,
@@ -241,7 +236,6 @@ class Late:
 
     Args:
         consumer: Called with the stream of late records, once for each aggregation.
-        name: The user's name of its node.
     """
 
     consumer: Callable[[KStream[Any, Any]], object]
@@ -253,14 +247,9 @@ class Grouping(Generic[K, V]):
     """A stream grouped by key, with everything that its aggregations need (`GroupedStreamAggregateBuilder`).
 
     Args:
-        table: Class of the tables to create.
         stream: Class of the streams to create.
-        plan: Receives the steps.
-        node: Name of the stream's node.
-        sources: The sources above it.
         key_serde: Serde of keys; None if unknown.
         value_serde: Serde of values; None if unknown.
-        name: The user's name of the grouping.
         repartition_required: Whether keys may have changed since the records were read.
         repartitions: Sources that read it back, by the grouping's name: its aggregations share the topic.
     """

@@ -227,7 +227,6 @@ def checked(**own: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def checked_fields(**own: Kind) -> Callable[[C], C]:
-    """Check the fields of an option."""
 
     def check(cls: C) -> C:
         return takes_fields(**_kinds(cls, own))(cls)

@@ -37,7 +37,6 @@ class NamedAggregates:
     """The aggregates of one call.
 
     Args:
-        functions: The aggregates.
         rows: The class of rows of results; None for dicts.
     """
 
@@ -102,18 +101,15 @@ class NamedAggregates:
         )
 
     def result(self, states: Any) -> Any:
-        """Return the row of results."""
         found = shown_states(self.functions, states)
         return found if self.rows is None else _to_row(self.rows)(found)
 
     def stored(self, materialized: Materialized[Any, Any] | None) -> Materialized[Any, Any]:
-        """Return the options of the store of states."""
         return replace(materialized or Materialized(), value_serde=states_serde(self.functions))
 
     def results(
         self, table: KTable[Any, Any], materialized: Materialized[Any, Any] | None, named: Named | None
     ) -> KTable[Any, Any]:
-        """Return the table of results."""
         serde = JSON if materialized is None or materialized.value_serde is None else materialized.value_serde
         name = None if named is None else Named(f"{named.name}-results")
         return table.map_values(self.result, Materialized(value_serde=serde), named=name)
@@ -122,8 +118,7 @@ class NamedAggregates:
 def unnamed(*functions: Any) -> None:
     """Refuse an aggregation that lacks functions."""
     if None in functions:
-        message = "aggregate() has nothing to aggregate by"
-        raise TopologyError(message, hint=_OWN)
+        raise TopologyError("aggregate() has nothing to aggregate by", hint=_OWN)
 
 
 def states_serde(functions: Functions) -> Serde[Any]:
@@ -150,12 +145,10 @@ class _Shown:
     functions: Functions
 
     def __call__(self, states: Any) -> Any:
-        """Return the results."""
         return shown_states(self.functions, states)
 
 
 def shown_states(functions: Functions, states: Any) -> dict[str, Any]:
-    """Return results by name."""
     parts = msgspec.structs.astuple(states)
     return {name: function.result(state) for (name, function), state in zip(functions, parts, strict=True)}
 

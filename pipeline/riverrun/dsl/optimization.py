@@ -29,8 +29,6 @@ class Repartition:
     Args:
         topic: Its name, without the application's prefix.
         filter: Name of the node that drops records without a key, unless a downstream node uses them.
-        sink: Name of the node that writes the topic.
-        source: Name of the node that reads the topic.
         is_optimizable: Whether it may be merged with others. Topics that users asked for are not
             (`OptimizableRepartitionNode`).
     """
@@ -46,19 +44,7 @@ class Repartition:
 
 @dataclass(frozen=True, slots=True)
 class SelfJoin:
-    """A join of two streams that may be one, and what replaces its nodes then.
-
-    Args:
-        this_windowed: Node that stores the left stream.
-        other_windowed: Node that stores the right stream.
-        this_join: Node that joins the left stream's records.
-        other_join: Node that joins the right stream's records.
-        merge: Node that forwards the results.
-        this_store: Store of the left stream.
-        other_stores: All other stores of the join.
-        supplier: Returns the operator that replaces them all.
-        functions: The user's functions within it.
-    """
+    """A join of two streams that may be one, and what replaces its nodes then."""
 
     this_windowed: str
     other_windowed: str
@@ -76,10 +62,8 @@ class Effects:
     """Effects of nodes on records.
 
     Args:
-        of_keys: Nodes that may change keys, in order.
         of_values: Nodes that change values: a repartition may not move above them.
         merges: Nodes that merge streams, in order.
-        repartitions: Repartitions by the name of their source, in order.
     """
 
     of_keys: dict[str, None] = field(default_factory=dict)
@@ -230,8 +214,7 @@ class _Graph:
             del self.parents[child][parent]
             self.parents[child][merged] = None
         elif self._find(source, lambda name: merged in self.parents[name]) is None:
-            message = f"Repartition {source} cannot be merged with others below {parent}"
-            raise TopologyError(message)
+            raise TopologyError(f"Repartition {source} cannot be merged with others below {parent}")
         above = self.parents.pop(source)
         for parents in self.parents.values():
             if source in parents:

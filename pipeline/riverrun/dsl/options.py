@@ -255,14 +255,11 @@ class Materialized(Generic[K, V]):
             self._take_over(self.supplier)
         validate_name(self.name)
         if self.history_retention is not None and self.name is None:
-            message = "A versioned store needs a name"
-            raise TopologyError(message, hint="Materialized(name=..., history_retention=...)")
+            raise TopologyError("A versioned store needs a name", hint="Materialized(name=..., history_retention=...)")
         if self.max_entries is not None and (self.max_entries < 0 or self.history_retention is not None):
-            message = "max_entries cannot be negative, nor set for a versioned store"
-            raise TopologyError(message)
+            raise TopologyError("max_entries cannot be negative, nor set for a versioned store")
         if self.ttl is not None and (self.max_entries is not None or self.history_retention is not None):
-            message = "A store with a ttl can have neither max_entries nor history_retention"
-            raise TopologyError(message)
+            raise TopologyError("A store with a ttl can have neither max_entries nor history_retention")
 
     def _take_over(self, supplier: StoreSupplier) -> None:
         """Copy the supplier's properties into the options."""
@@ -378,8 +375,7 @@ class StreamJoined(Generic[K, V, VO]):
         validate_name(self.store_name)
         this, other = self.this_store_supplier, self.other_store_supplier
         if this is not None and other is not None and this.name == other.name:
-            message = "Both StoreSuppliers have the same name.  StoreSuppliers must provide unique names"
-            raise TopologyError(message)
+            raise TopologyError("Both StoreSuppliers have the same name.  StoreSuppliers must provide unique names")
 
 
 @checked_fields()
@@ -408,8 +404,7 @@ class Repartitioned(Generic[K, V]):
         validate_name(self.name)
         given = self.number_of_partitions
         if given is not None and not 1 <= given <= MOST_PARTITIONS:
-            message = f"number_of_partitions must be at least 1 and at most {MOST_PARTITIONS}, not {given}"
-            raise TopologyError(message)
+            raise TopologyError(f"number_of_partitions must be at least 1 and at most {MOST_PARTITIONS}, not {given}")
 
 
 @checked_fields(label=optional(TEXT), mapper=optional(function("key, value")))

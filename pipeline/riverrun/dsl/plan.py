@@ -37,9 +37,7 @@ class Unnamed:
     Generated names contain a number that changes when operators are added upstream: the application then loses its state.
 
     Args:
-        changelogs: Changelog topics, without the application's prefix.
         stores: State stores. A table counts even if no store is needed.
-        repartitions: Repartition topics, without the application's prefix.
     """
 
     changelogs: list[str] = field(default_factory=list)
@@ -53,7 +51,6 @@ class Unnamed:
             self.add_changelog(name)
 
     def add_changelog(self, store: str) -> None:
-        """Record the changelog of a store."""
         self.changelogs.append(f"{store}-changelog")
 
     def check(self) -> None:
@@ -75,14 +72,12 @@ class Plan:
 
     Args:
         steps: The steps of `build`, in order, each with the line of the user's code that caused it.
-        counter: The next number.
         closing_ms: How long after its end a window may still change, by the node that aggregates it (`GracePeriodGraphNode`).
         is_persistent: Whether stores are in RocksDB unless their options say otherwise (`default.dsl.store`).
         null_key_joins: Nodes of left and outer joins, which use records without a key.
         join_repartitions: Source that reads a stream back for joins, by stream node; the latest one if there are several.
         keeps_null_keys: Nodes upstream of those joins; known during a build.
         optimization: The active rules; known during a build.
-        topics: Topics by source name, for messages.
     """
 
     steps: list[tuple[Callable[[Topology], object], str | None]] = field(default_factory=list)
@@ -104,7 +99,6 @@ class Plan:
     is_built: bool = False
 
     def add_step(self, step: Callable[[Topology], object]) -> None:
-        """Append a step."""
         # The steps are written once: the built topology would silently lack this one.
         if self.is_built:
             message = "The topology is already built: it would lack operators that are added to its StreamsBuilder now"
@@ -130,7 +124,6 @@ class Plan:
         return given if given is not None else generated
 
     def store_name(self, prefix: str) -> str:
-        """Return a generated store name."""
         return self.processor_name(f"{prefix}STATE-STORE-")
 
     def persists(self, given: bool | None) -> bool:  # noqa: FBT001 - the value of an option
@@ -197,9 +190,7 @@ class TableNode:
     """A table while the topology is being built.
 
     Args:
-        name: Name of the node that forwards its updates.
         store: Name of its store, if it has or gets one.
-        open_getter: Opens the lookup of its values in a task.
         is_materialized: Whether the store must exist.
         sends_old_values: Whether a downstream node needs the value that an update replaced.
         parents: The tables from which its values are computed while it has no store. Empty for sources and
@@ -369,8 +360,7 @@ TABLE_OPTION = "Materialized(key_serde, value_serde) of the operator that create
 def serde_of(serde: Serde[Any] | None, what: str, where: str, option: str) -> Serde[Any]:
     """Return the serde, or raise an error that names the option for it."""
     if serde is None:
-        message = f"{where} needs a serde for its {what}"
-        raise TopologyError(message, hint=f"Pass it in {option}.")
+        raise TopologyError(f"{where} needs a serde for its {what}", hint=f"Pass it in {option}.")
     return serde
 
 

@@ -23,11 +23,6 @@ class Ranking:
     """Lists of values in order. Values without a rank are left out.
 
     Of values with equal ranks, the one that arrived first is ahead; of merged sessions those of the first session.
-
-    Args:
-        count: How many values are in the results.
-        by: Reads the rank of a value.
-        largest: Whether values with larger ranks come first.
     """
 
     count: int
@@ -36,15 +31,12 @@ class Ranking:
 
     @classmethod
     def of(cls, count: int, by: Field, *, largest: bool) -> Ranking:
-        """Check the count."""
         if count < 1:
-            message = f"top() takes the first 1 or more values, not {count}"
-            raise TopologyError(message)
+            raise TopologyError(f"top() takes the first 1 or more values, not {count}")
         return cls(count, by, largest)
 
     @property
     def functions(self) -> tuple[Any, ...]:
-        """Return what the fingerprint covers."""
         return "top", self.count, self.by, self.largest
 
     @property
@@ -96,7 +88,6 @@ class Ranking:
     def stored(
         self, materialized: Materialized[Any, Any] | None, value_serde: Serde[Any] | None
     ) -> Materialized[Any, Any]:
-        """Return the options of the store of lists."""
         options: Materialized[Any, Any] = materialized or Materialized()
         if options.value_serde is not None:
             return options

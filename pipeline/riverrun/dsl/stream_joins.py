@@ -39,7 +39,6 @@ class JoinArguments:
     named: Named | None
 
     def of_stream(self) -> tuple[JoinWindows, StreamJoined[Any, Any, Any]]:
-        """Return windows and options of a join with a stream."""
         self._refuse(
             "stream", "select_key() first to join by another key", key_selector=self.key_selector, named=self.named
         )
@@ -47,17 +46,14 @@ class JoinArguments:
             message = "A join of two streams needs windows=, which limits how far apart records may be"
             raise TopologyError(message, hint="Use JoinWindows.of(...).")
         if isinstance(self.joined, Joined):
-            message = "A join of two streams takes StreamJoined, not Joined"
-            raise TopologyError(message)
+            raise TopologyError("A join of two streams takes StreamJoined, not Joined")
         return self.windows, self.joined or StreamJoined()
 
     def of_table(self) -> Joined[Any, Any, Any]:
-        """Return the options of a join with a table."""
         hint = "select_key() first to join a table by another key"
         self._refuse("table", hint, windows=self.windows, key_selector=self.key_selector, named=self.named)
         if isinstance(self.joined, StreamJoined):
-            message = "A join with a table takes Joined, not StreamJoined"
-            raise TopologyError(message)
+            raise TopologyError("A join with a table takes Joined, not StreamJoined")
         return self.joined or Joined()
 
     def of_global_table(self) -> tuple[Callable[[Any, Any], Any], Named | None]:
@@ -71,8 +67,7 @@ class JoinArguments:
     def _refuse(self, other: str, hint: str, **arguments: object) -> None:
         for name, given in arguments.items():
             if given is not None:
-                message = f"{name}= does not belong to a join with a {other}"
-                raise TopologyError(message, hint=f"Use {hint}.")
+                raise TopologyError(f"{name}= does not belong to a join with a {other}", hint=f"Use {hint}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,13 +41,10 @@ class VersionedJoin:
     """A join of a stream with a versioned table.
 
     Args:
-        name: Name of the node.
         table: The versioned table, in which records are looked up by key and time.
         joiner: `(value, table_value)` or `(key, value, table_value)`.
         grace_period: How long records wait; None if they do not.
         left_join: Whether records without a match are joined with None.
-        key_serde: Serde of the stream's keys, if known.
-        value_serde: Serde of the stream's values, if known.
     """
 
     name: str

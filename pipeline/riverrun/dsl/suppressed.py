@@ -223,8 +223,7 @@ def find_closing_ms(topology: Topology, closing_ms: Mapping[str, int], node: str
     path = f"{node}->{chain}" if chain else node
     parents = _parents(topology, topology.nodes[node])
     if not parents:
-        message = f"Window close time is only defined for windowed computations. Got [{path}]."
-        raise TopologyError(message)
+        raise TopologyError(f"Window close time is only defined for windowed computations. Got [{path}].")
     return max(find_closing_ms(topology, closing_ms, parent, path) for parent in parents)
 
 

@@ -59,7 +59,6 @@ def table_store(
     *,
     expires: bool = False,
 ) -> StoreBuilder:
-    """Return the store of a table, with the serdes of its options or else the given ones."""
     if not expires:
         check_without_ttl(options)
     ttl_ms = ttl_millis(options.ttl)
@@ -118,7 +117,6 @@ class TimeToLive:
 
     @property
     def functions(self) -> tuple[Any, ...]:
-        """Return what fingerprints cover."""
         return () if self.ttl_ms is None else ("ttl", self.ttl_ms)
 
     def applied(self, table: Any, store: StoreBuilder, node: TableNode) -> Any:
@@ -129,7 +127,6 @@ class TimeToLive:
 
 
 def check_supplied(options: Materialized[Any, Any], *kinds: StoreKind) -> None:
-    """Check that a supplied store is of a fitting kind."""
     supplier = options.supplier
     if supplier is not None and supplier.kind not in kinds:
         wanted = " or ".join(kind.value for kind in kinds)
@@ -328,7 +325,6 @@ class _Side:
     side: TableJoinSide
 
     def operator(self, result: TableNode) -> Callable[[], Operator]:
-        """Return a supplier of the operator."""
         # Called after `build`: a later call of the DSL may still ask this table for old values.
         return lambda: TableTableJoin(
             self.other.open_getter,

@@ -63,8 +63,7 @@ class TimeWindowedKStream(Generic[K, V]):
             TopologyError: If windows without end should forward when they close.
         """
         if isinstance(self._windows, UnlimitedWindows) and emit_strategy is EmitStrategy.ON_WINDOW_CLOSE:
-            message = "ON_WINDOW_CLOSE emit strategy cannot be used for UnlimitedWindows: they never close"
-            raise TopologyError(message)
+            raise TopologyError("ON_WINDOW_CLOSE emit strategy cannot be used for UnlimitedWindows: they never close")
         return replace(self, _emit=emit_strategy)
 
     @checked(consumer=function("stream"))
@@ -97,8 +96,7 @@ class TimeWindowedKStream(Generic[K, V]):
             TopologyError: If the windows never close.
         """
         if isinstance(self._windows, UnlimitedWindows):
-            message = "late() cannot be used for UnlimitedWindows: they never close"
-            raise TopologyError(message)
+            raise TopologyError("late() cannot be used for UnlimitedWindows: they never close")
         return replace(self, _late=Late(consumer, name_of(named)))
 
     @checked()
@@ -191,15 +189,7 @@ class TimeWindowedKStream(Generic[K, V]):
 
         Of equal ranks, the value that arrived first is ahead. Values without a rank (None) are left out.
 
-        Args:
-            n: How many values, at least 1.
-            by: Returns the rank of a value, or is the name of its field. Default: the value itself.
-            largest: Whether large ranks come first; False for the smallest ones.
-            materialized: How to store the lists. Their serde is a `JSON` of lists if the values have a known type.
-            named: Name of the node.
-
-        Raises:
-            TopologyError: If `n` is below 1, or the serde of the lists is unknown.
+        Arguments and errors are those of `KGroupedStream.top`.
         """
         how = Ranking.of(n, by, largest=largest)
         options = how.stored(materialized, self._grouping.value_serde)
@@ -357,15 +347,7 @@ class SessionWindowedKStream(Generic[K, V]):
         Of equal ranks, the value that arrived first is ahead, and of merged sessions that of the first one. Values without a
         rank (None) are left out.
 
-        Args:
-            n: How many values, at least 1.
-            by: Returns the rank of a value, or is the name of its field. Default: the value itself.
-            largest: Whether large ranks come first; False for the smallest ones.
-            materialized: How to store the lists. Their serde is a `JSON` of lists if the values have a known type.
-            named: Name of the node.
-
-        Raises:
-            TopologyError: If `n` is below 1, or the serde of the lists is unknown.
+        Arguments and errors are those of `KGroupedStream.top`.
         """
         how = Ranking.of(n, by, largest=largest)
         options = how.stored(materialized, self._grouping.value_serde)

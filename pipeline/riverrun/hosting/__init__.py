@@ -6,8 +6,6 @@ process), and an `active_task` commits. `restoring` brings local state to the co
 `inputs` finds where to read, and `ownership` says which host may process. In the
 `control_topic`, hosts and commands record a `release`: which version of an application is live. Tasks of running versions pause
 at barriers, which a command sets (`barrier_coordinator`) and workers hear of (`barrier_listener`).
-
-May import the runtime, Kafka and RocksDB state; knows neither the DSL nor pyspark.
 """
 
 from __future__ import annotations

@@ -172,8 +172,7 @@ class ActiveTask:
 
     def _move_to(self, state: TaskState) -> None:
         if state not in TRANSITIONS[self.state]:
-            message = f"Task {self.id} cannot go from {self.state.value} to {state.value}"
-            raise StreamsError(message)
+            raise StreamsError(f"Task {self.id} cannot go from {self.state.value} to {state.value}")
         self.state = state
 
     # Figures
@@ -195,7 +194,6 @@ class ActiveTask:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return warnings about its state."""
         return (*self._opened.warnings, *self.tables.warnings)
 
     @property
@@ -293,7 +291,6 @@ class ActiveTask:
 
     @property
     def prepared(self) -> TaskCommit:
-        """Return the commit that was prepared last."""
         return self._commit
 
     def note_changelog_ends(self, ends: Mapping[TopicPartition, int]) -> None:

@@ -79,8 +79,7 @@ class SoleHost:
         """Parse a member's client id."""
         found = _NAME.fullmatch(name)
         if found is None:
-            message = f"not a host that processes alone: {shortened(name)}"
-            raise ValueError(message)
+            raise ValueError(f"not a host that processes alone: {shortened(name)}")
         return cls(found[1], found[2], int(found[4]), found[3])
 
     def __str__(self) -> str:
@@ -291,7 +290,6 @@ class _Place:
                 self._tell_who_is_waited_for(admin)
 
     def leave(self) -> None:
-        """Free the place."""
         self._leaves.set()
         self._thread.join()
 

@@ -29,7 +29,6 @@ class Application:
     """One version of one application.
 
     Args:
-        state_directory: Where local state of all applications is kept.
         published: Staging topics by the name that the topology uses; None if the version publishes.
         dead_letters: Topic of all dead letters for now (staging); None if the handlers decide.
         may_be_discarded: Whether the work may be taken back: then nothing that its state came from may be deleted.
@@ -77,8 +76,7 @@ class Application:
     def with_engine(self, engine: str) -> Application:
         """Return a copy whose bounded runs have another engine (`bounded.engine`)."""
         if engine not in BOUNDED_ENGINES:
-            message = f"A bounded run has no engine {engine!r}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_ENGINES)}")
+            raise ConfigError(f"A bounded run has no engine {engine!r}", hint=f"Allowed: {', '.join(BOUNDED_ENGINES)}")
         return self._with(bounded_engine=engine)
 
     def _with(self, **settings: Any) -> Application:
@@ -86,7 +84,6 @@ class Application:
         return replace(self, config=replace(self.config, streams=streams))
 
     def sub_topology(self, number: int) -> SubTopology:
-        """Return a sub-topology by its id."""
         return next(sub for sub in self.topology.sub_topologies() if sub.id == number)
 
     def task_spec(self, task_id: TaskId, inputs: tuple[TopicPartition, ...]) -> TaskSpec:

@@ -80,7 +80,6 @@ class BarrierCoordinator:
 
     @staticmethod
     def is_running(version: ConnectedApplication) -> bool:
-        """Return whether workers of a version run."""
         return bool(version.admin.group(version.id).members)
 
     def pause(self, release: Release, versions: Sequence[ConnectedApplication]) -> CompletedBarrier:
@@ -170,7 +169,6 @@ class _Attempt:
         self._barrier = Barrier(uuid.uuid4().hex[:12], timeout_ms=timeout_ms)
 
     def ask(self, phase: int, limits: Mapping[str, _Offsets]) -> None:
-        """Write the next phase."""
         named = {version: {str(tp): offset for tp, offset in where.items()} for version, where in limits.items()}
         self._barrier = replace(self._barrier, phase=phase, limits=named)
         self.release = self._registry.write(replace(self.release, barrier=self._barrier))

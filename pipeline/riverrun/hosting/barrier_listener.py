@@ -126,7 +126,6 @@ class BarrierListener:
         self.pauses = Pauses(version)
 
     def start(self) -> None:
-        """Begin reading."""
         self._thread.start()
 
     def close(self) -> None:

@@ -18,11 +18,9 @@ class Carry:
         at: The offset vector of the mark, as text.
         committed: Offset and metadata committed by the live version at the mark, by input.
         ends: End of each partition of its internal topics at the mark.
-        topics: Ids of these topics, by name.
         settings: Settings of its changelogs that were changed meanwhile, and what they were, by topic.
         until: Ends of topics that only the candidate reads, as they were at the mark.
         fates: What becomes of each store and output, as text.
-        functions: Digests of the functions that migrate stores, by store.
     """
 
     id: Word
@@ -38,7 +36,6 @@ class Carry:
     functions: dict[Name, Word] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         state = f"carried, at {self.at}" if self.is_done else "being carried"
         return "\n".join([f"state is {state}", *(f"  {fate}" for fate in self.fates)])
 

@@ -162,8 +162,7 @@ class Claim:
         # First, as brokers delete committed offsets with a topic, which would look like another owner's commit.
         self.require_same_topics()
         if self.connected.committed(self.spec.inputs) not in self._own_commits:
-            message = f"Task {self.id} of {self.connected.id}: another owner has committed meanwhile"
-            raise TaskMigratedError(message)
+            raise TaskMigratedError(f"Task {self.id} of {self.connected.id}: another owner has committed meanwhile")
 
     def require_same_topics(self) -> None:
         """Make sure that the topics that the task depends on are still those that it was taken over with."""
@@ -237,7 +236,6 @@ class Claim:
         self._own_commits = [self._own_commits[0], self._own_commits[0] | dict(offsets)]
 
     def end_commit(self) -> None:
-        """Note that the commit has succeeded."""
         self._own_commits = self._own_commits[-1:]
         self.aside = self._remaining
 

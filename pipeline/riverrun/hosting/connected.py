@@ -97,7 +97,6 @@ class ConnectedApplication:
 
     @property
     def version(self) -> str:
-        """Return the version."""
         return self.application.version
 
     @property

@@ -93,7 +93,6 @@ class ControlTopic:
         self._tp = TopicPartition(topic, 0)
 
     def read(self) -> dict[str, bytes]:
-        """Return the latest value of each name."""
         topic_id = self._admin.topic_ids([self._topic]).get(self._topic)
         if topic_id is None:
             return {}
@@ -153,7 +152,6 @@ class ControlTopic:
             producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
 
     def create(self) -> None:
-        """Create the topic if it does not exist."""
         self._admin.create_topics([TopicSpec(self._topic, 1, self._config)])
 
 
@@ -280,8 +278,7 @@ class ReleaseRegistry:
         """Make sure that a release is still as it was read or written."""
         found = self.read(release.app, release.live)
         if found.revision != release.revision:
-            message = f"{release.app}: {_other_revision(found, release)}"
-            raise VersionConflictError(message, hint=_CONFLICT_HINT)
+            raise VersionConflictError(f"{release.app}: {_other_revision(found, release)}", hint=_CONFLICT_HINT)
 
     def forget(self, app: str) -> None:
         """Delete the record and the history of an application, as if it had never been released."""

@@ -20,12 +20,8 @@ class GateVerdict:
 
     Args:
         at: The offset vector, as text, that both versions had processed.
-        suite: Digest of the expectations' configuration.
-        digests: Digests of the code of both versions, by version.
-        outcomes: Outcomes by expectation, as text.
         critical: Expectations that failed and block the release.
         warnings: Expectations that failed and need a person's approval.
-        approved_by: Empty without an approval.
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
         docs: That directory, on the machine that judged; empty if there are no pages.
     """
@@ -48,7 +44,6 @@ class GateVerdict:
         return bool(self.warnings) and not self.critical and not self.approved_by
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         lines = [f"verdict {self.id}, at {self.at}: {self._summary}"]
         for name, outcome in self.outcomes.items():
             word, colon, found = outcome.partition(":")
@@ -100,7 +95,6 @@ class HeldRun:
         committed: Offset and metadata committed by the version before the run, by input. The offset at which the run begins,
             with empty metadata, if there was none.
         ends: End of each partition of its internal topics before the run.
-        topics: Ids of these topics, by name.
         settings: Settings of its changelogs that the run has changed, and what they were, by topic.
         outputs: End of each partition of its public topics before they are published.
         verdict: Findings of the gate; None if it has not judged yet.
@@ -130,7 +124,6 @@ class HeldRun:
         return f"its gate has warnings without an approval: {', '.join(self.verdict.warnings)}"
 
     def hint(self, app: str) -> str:
-        """Return what to do about it."""
         if self.state is not HeldState.HELD:
             return _HINTS[self.state].format(app=app)
         discard = f"take the run back: riverrun held discard {app}"
@@ -139,7 +132,6 @@ class HeldRun:
         return f"Correct the expectations and judge again: riverrun held judge {app}. Or {discard}"
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         told = f"the outputs of run {self.id} of {self.version} are held back: {self.progress}"
         return told if self.verdict is None else f"{told}\n{self.verdict}"
 
@@ -166,6 +158,5 @@ class PublishedRun:
     verdict: GateVerdict | None = None
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         told = f"run {self.id}: {counted(self.records, 'record')} published"
         return told if self.verdict is None else f"{told}\n{self.verdict}"

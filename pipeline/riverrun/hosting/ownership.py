@@ -53,12 +53,10 @@ _ID_BYTES = 8
 
 
 def transactional_id(application_id: str, owner: TaskId | str) -> str:
-    """Return the transactional id of a task, which is its lock, or of the owner of tasks."""
     return f"{application_id}-{owner}"
 
 
 def named_owners(commits: Mapping[TopicPartition, CommittedOffset]) -> set[str]:
-    """Return the owners that committed offsets name."""
     return {owner for found in commits.values() if (owner := OffsetMetadata.decode(found.metadata).owner)}
 
 
@@ -69,11 +67,9 @@ class CommittedOffsets(Protocol):
         self, tps: Iterable[TopicPartition], patience_s: float = STABLE_SECONDS
     ) -> Mapping[TopicPartition, CommittedOffset]:
         """Return them once no transaction is open that commits any."""
-        ...
 
     def noted(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         """Return them as they are now, without those of open transactions."""
-        ...
 
 
 def fence_named(

@@ -100,7 +100,6 @@ class TextLines(logging.Formatter):
     """Formats a message as a line of text, without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and the lines of its trace."""
         return visible(redacted(super().format(record)))
 
 
@@ -108,7 +107,6 @@ class JsonLines(logging.Formatter):
     """Formats a message as JSON: time, level, logger, process, message, and task and offsets where known."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         shown: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -123,7 +121,6 @@ class JsonLines(logging.Formatter):
 
 
 def start_logging(style: LogStyle, config: Mapping[str, Any] | None = None) -> None:
-    """Configure logging in this process."""
     quiet_libraries()
     handler = logging.StreamHandler(sys.stderr)
     text = TextLines("%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")

@@ -60,7 +60,6 @@ def is_followed() -> bool:
 
 
 def report_progress(doing: str, done: int, everything: int | None = None) -> None:
-    """Report progress in records."""
     listener = _listener.get()
     if listener is not None:
         listener.on_progress(Progress(doing, done, everything))

@@ -81,12 +81,10 @@ class Action:
     carries: bool = False
 
     def take(self, releaser: Any, argument: str = "", *, carry: bool = False) -> Any:
-        """Call the method that has its name."""
         arguments = [argument] if self.option else []
         return getattr(releaser, self.name)(*arguments, **({"carry": carry} if self.carries else {}))
 
     def command(self, app: str, argument: str = "") -> str:
-        """Return the command line."""
         return f"riverrun release {self.name} {app}" + (f" --{self.option} {argument}" if argument else "")
 
 
@@ -166,7 +164,6 @@ class Release:
         repaired: The last repair of the public tables: which rows, and by which verdict; empty if there was none.
         computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
         failed_pause_ms: How long versions paused in attempts to switch that came to nothing, since the last gate, ms.
-        epoch: Counts the switches.
         held: The bounded run of the live version whose outputs a gate holds back.
         carry: State that the candidate takes over from the live version; None if it computes everything.
         revision: Counts the writes; compare-and-set compares it.
@@ -201,7 +198,6 @@ class Release:
     changed_ms: Natural = 0
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         lines = [f"{self.app}: {self.live} is live; release: {self.step.value} {self.candidate or ''}".rstrip()]
         if self.step not in SETTLED:
             lines += self.lost_records
@@ -226,7 +222,6 @@ class Release:
 
     @property
     def name(self) -> str:
-        """Return the name under which it is kept."""
         return self.app
 
     @property
@@ -261,8 +256,7 @@ class Release:
             raise UnderWayError(message, hint=hint)
         # A version that a user has named may process whichever is live; one that was looked up must still be live.
         if live is not None and self.live != live:
-            message = f"{self.app}: {self.live} has just replaced {live}"
-            raise UnderWayError(message, hint="Try again.")
+            raise UnderWayError(f"{self.app}: {self.live} has just replaced {live}", hint="Try again.")
 
     def require_no_barrier(self, version: str) -> None:
         """Make sure that a version does not pause at a barrier."""
@@ -310,11 +304,8 @@ class ReleaseChange:
         revision: Orders the changes. Times cannot, since machines' clocks differ.
         by: The author: `user@host`, or a run of a DAG.
         at_ms: Time by the clock of the author's machine, ms since the epoch.
-        riverrun: The version of Riverrun that made the change.
-        before: The step of the release before the change.
         verdict: The id of the gate's verdict; empty if there is none.
         held: The bounded run that a gate held back before or after the change, and what became of it; empty if there is none.
-        changed: Fields of the release that the change modified.
     """
 
     app: Name
@@ -337,7 +328,6 @@ class ReleaseChange:
 
     @classmethod
     def between(cls, before: Release | None, after: Release) -> ReleaseChange:
-        """Return the change from a release to the next."""
         from importlib.metadata import version  # noqa: PLC0415 - loads far more than this module, which every worker needs
 
         names = [each.name for each in fields(after) if each.name not in _BOOKKEEPING]
@@ -362,7 +352,6 @@ class ReleaseChange:
         )
 
     def __str__(self) -> str:
-        """Describe it on one line."""
         at = _text_of(self.at_ms)
         step = self.step if self.before == self.step else f"{self.before} -> {self.step}"
         release = f"{self.live} is live" + (f", {self.candidate} {self._role}" if self._role else "")
@@ -375,7 +364,6 @@ class ReleaseChange:
 
     @property
     def name(self) -> str:
-        """Return the name under which it is kept."""
         return f"{self.app}/{self.revision}"
 
     @property

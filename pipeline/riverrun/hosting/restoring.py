@@ -206,7 +206,6 @@ class StoreChangelogReader:
             self._heard_at = self._asked_at = time.monotonic()
 
     def remove(self, task: Task) -> None:
-        """Stop restoring a task."""
         restore = self._restores.pop(task, None)
         if restore is not None:
             self._stop_reading(restore.open)
@@ -261,8 +260,7 @@ class StoreChangelogReader:
             self._heard_at = self._asked_at = now
         elif now - self._heard_at > _LOST_SECONDS:
             waiting = ", ".join(map(str, sorted(self._reader)))
-            message = f"No records of {waiting} for {_LOST_SECONDS:.0f} s"
-            raise BrokerError(message, retriable=True)
+            raise BrokerError(f"No records of {waiting} for {_LOST_SECONDS:.0f} s", retriable=True)
         elif now - self._asked_at > _SILENT_SECONDS:
             self._asked_at = now
             # Raises if the last records were deleted, or lie behind an open transaction: they would never arrive.

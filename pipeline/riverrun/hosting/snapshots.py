@@ -89,8 +89,7 @@ def open_snapshot(application: Application, task_id: TaskId, name: str) -> State
             message, hint=f"The last {application.config.streams.snapshot_keep} are kept (snapshot.keep)."
         )
     if (reason := _why_foreign(manifest, application, task_id)) is not None:
-        message = f"Snapshot {name} of task {task_id} cannot be used: {reason}"
-        raise SnapshotError(message)
+        raise SnapshotError(f"Snapshot {name} of task {task_id} cannot be used: {reason}")
     directory = application.directory / str(task_id)
     store.fetch(manifest, directory)
     return open_backend(application.sub_topology(task_id.sub_topology), directory)

@@ -97,7 +97,6 @@ class StandbyTasks:
 
     @property
     def tasks(self) -> frozenset[TaskId]:
-        """Return the standby tasks."""
         return frozenset(self._standbys)
 
     def follow(self, task_id: TaskId) -> None:

@@ -88,7 +88,6 @@ class WrittenTopic:
 
     @property
     def serdes(self) -> _Pair:
-        """The descriptions of its serdes."""
         return _Pair(described(self.key_serde), described(self.value_serde))
 
     def parts(self, record: RawRecord) -> Iterator[tuple[bytes | None, bytes]]:

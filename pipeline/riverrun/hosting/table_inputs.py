@@ -42,7 +42,6 @@ class TableInputs:
 
     Args:
         kept_ms: How long brokers keep tombstones in them.
-        following: When the task had read all of them.
         present: The keys of inputs whose deleted rows have to be looked for.
     """
 

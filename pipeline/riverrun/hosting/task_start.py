@@ -51,7 +51,6 @@ def read_committed(
 def committed_point(
     connected: ConnectedApplication, spec: TaskSpec, commits: Mapping[TopicPartition, CommittedOffset]
 ) -> CommittedPoint:
-    """Return committed offsets with the topics that they depend on."""
     topics = found_ids(connected.admin, spec.topics)
     require_same(connected.application, committed_ids(commits, connected.id).items(), topics)
     return CommittedPoint(commits, topics)
@@ -75,7 +74,6 @@ class OpenedTask:
 
     @property
     def backend(self) -> StateBackend:
-        """Return the local state."""
         return self.missing.backend
 
     def again(self) -> OpenedTask:
@@ -199,5 +197,4 @@ class _Nowhere:
         raise AssertionError(topic, key, value, timestamp, headers, partition)
 
     def partitions(self, topic: str) -> int:
-        """Refuse as well."""
         raise AssertionError(topic)

@@ -96,7 +96,6 @@ class Aggregator:
         return None if self.initializer is None else self.initializer()
 
     def first(self, key: Any, value: Any) -> Any:
-        """Return the aggregate of the first value."""
         return value if self.initializer is None else self.add(key, value, self.initializer())
 
 
@@ -124,7 +123,6 @@ class StreamAggregate:
         self._writing_fold: Callable[[Any, Any, int], Folded] | None
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._context, self._forward = context, context.forward
         table = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
         store = context.get_state_store(self.rows_in)
@@ -134,7 +132,6 @@ class StreamAggregate:
         self._tells_old_values = self._send_old_values and not table.holds_back
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Aggregate one value."""
         if key is None or value is None:
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return
@@ -202,7 +199,6 @@ class StreamWindowAggregate:
         self._writing_fold: Callable[[Any, Any, int, int], Folded] | None = None
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._context, self._forward = context, context.forward
         self._store = store = context.get_state_store(self.store_name)
         self._refused = refused_by(context, self.store_name)
@@ -222,15 +218,12 @@ class StreamWindowAggregate:
             self.observed_ms = max(self.observed_ms, self.closing.last_close + self.grace_ms)
 
     def times(self) -> tuple[int, ...]:
-        """Return the highest time so far, ms."""
         return (self.observed_ms,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Continue from the committed times, so that late records stay late."""
         self.observed_ms = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Aggregate one value into each of its open windows."""
         if key is None:
             self._context.drop(DropReason.NULL_KEY)
             return

@@ -113,12 +113,10 @@ class StreamCountWindows:
     _context: OperatorContext | None = None
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._context = context
         self._kept = context.get_state_store(self.store)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Add one record to the windows of its key."""
         context, kept = self._context, self._kept
         assert context is not None and kept is not None  # noqa: PT018, S101 - after init
         if key is None or value is None:

@@ -37,20 +37,16 @@ class StreamDeduplicate:
         self._store: WindowStore[Any, bytes]
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._context = context
         self._store = context.get_state_store(self._store_name)
 
     def times(self) -> tuple[int, ...]:
-        """Return the highest time so far, ms."""
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Continue from the committed times, so that late records stay late."""
         self._observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Forward a record that is the first one."""
         identity = self._identity(key, value)
         if identity is None:
             self._context.drop(DropReason.NULL_KEY)

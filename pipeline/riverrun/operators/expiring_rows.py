@@ -70,7 +70,6 @@ class ExpiringRows:
         self._due = waiting.rows
 
     def times(self) -> tuple[int, ...]:
-        """Return the highest time so far, ms."""
         return (self._waiting.observed,)
 
     def resume(self, times: Sequence[int]) -> None:
@@ -78,7 +77,6 @@ class ExpiringRows:
         self._waiting.observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Let rows expire, then process a record."""
         waiting = self._waiting
         if timestamp > waiting.observed:
             waiting.observed = timestamp
@@ -114,6 +112,5 @@ class ExpiringRows:
         self._rows.update(key, None, self._rows.replaced(key), time_ms, ())
 
     def close(self) -> None:
-        """Close the operator of the table."""
         if isinstance(self._table, Closes):
             self._table.close()

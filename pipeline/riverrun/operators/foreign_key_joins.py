@@ -108,13 +108,11 @@ class SubscriptionSend:
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
         self._context = context
         self._asking = self._open_asking(context)
         self._asking.begin(context)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Send the subscriptions that one update requires."""
         if self._is_versioned and not value.is_latest:
             self._context.drop(DropReason.OUT_OF_ORDER)
             return
@@ -174,7 +172,6 @@ class SubscriptionReceive:
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._context = context
         self._store = context.get_state_store(self._store_name)
 
@@ -203,12 +200,10 @@ class SubscriptionJoin:
         self._lookup: ValueGetter
 
     def init(self, context: OperatorContext) -> None:
-        """Open the foreign table and bind the children."""
         self._forward = context.forward
         self._lookup = self._open_foreign(context)
 
     def process(self, key: Any, value: Subscription, timestamp: int, headers: Headers) -> None:
-        """Respond to one subscription, if it asks for a response."""
         found = None if key is None else self._lookup(key)
         if found is not None:
             timestamp = max(timestamp, found.timestamp)
@@ -237,12 +232,10 @@ class ForeignTableJoin:
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._context = context
         self._store = context.get_state_store(self._store_name)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Respond to all subscriptions to this key."""
         if key is None:
             self._context.drop(DropReason.NULL_KEY)
             return
@@ -284,13 +277,11 @@ class ResponseJoin:
         self._asking: Asking
 
     def init(self, context: OperatorContext) -> None:
-        """Open the primary table and bind the children."""
         self._context = context
         self._lookup = self._open_primary(context)
         self._asking = self._open_asking(context)
 
     def process(self, key: Any, value: SubscriptionResponse, timestamp: int, headers: Headers) -> None:
-        """Join one response."""
         found = self._lookup(key)
         current = self._hash(found)
         if current != value.hash:

@@ -53,12 +53,10 @@ class StreamTableJoin:
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Open the table and bind the children."""
         self._context = context
         self.lookup = self.open_table(context)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Join one record."""
         table_key = None if value is None else key if self.key_of is None else self.key_of(key, value)
         if table_key is None:
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
@@ -90,12 +88,10 @@ class StreamTableLeftJoin:
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Open the table and bind the children."""
         self._context = context
         self.lookup = self.open_table(context)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Join one record."""
         if value is None:
             self._context.drop(DropReason.NULL_VALUE)
             return
@@ -129,7 +125,6 @@ class StreamVersionedTableJoin:
         self._lookup: ValueGetter
 
     def init(self, context: OperatorContext) -> None:
-        """Open the table and bind the children."""
         self._context = context
         self._lookup = self._open_table(context)
 
@@ -148,7 +143,6 @@ class StreamVersionedTableJoin:
         return self._joiner(key, value, None if found is None else found.value), True
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Join one record."""
         if self.accepts(key, value):
             result, matches = self.joined(key, value, timestamp)
             if matches:
@@ -192,7 +186,6 @@ class BufferedStreamTableJoin:
         return (self._observed, self._sequence)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Continue from the committed times, so that late records stay late."""
         self._observed, self._sequence = times
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:

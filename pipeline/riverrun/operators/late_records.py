@@ -38,12 +38,10 @@ class LateRecords:
         self._forward: Callable[[Any, Any, int, Headers], None]
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the aggregation and the children."""
         self._refused = refused_by(context, self._store)
         self._forward = context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Forward the record if it was refused."""
         if self._refused.is_late:
             self._refused.is_late = False
             self._forward(key, value, timestamp, headers)

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LookupOrder:
-    """The order of the records of a task that wait for look-ups: without look-ups, they would be processed in this order.
-
-    Args:
-        record: Number of the input record that is being processed.
-        made: Number of look-ups so far.
-    """
+    """The order of the records of a task that wait for look-ups: without look-ups, they would be processed in this order."""
 
     record: int = 0
     made: int = 0
@@ -94,7 +89,6 @@ class StreamLookup:
 
     Args:
         is_ordered: Whether records are forwarded in the order in which they came; otherwise only those of one key are.
-        is_flat: Whether a look-up returns several values.
     """
 
     def __init__(self, lookup: Lookup, *, is_ordered: bool, is_flat: bool) -> None:
@@ -122,12 +116,10 @@ class StreamLookup:
         self._order = order
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children, and measure look-ups."""
         self._context = context
         self._latency = latency_sensor(context.metrics, self._name, self._counts, lambda: self._pending)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Start the look-up of a record."""
         order, context = self._order, self._context
         order.made += 1
         flight = PendingLookup(self.lookup, key, value, self._threads, self._counts, self._name)
@@ -155,7 +147,6 @@ class StreamLookup:
 
     @property
     def pending(self) -> int:
-        """Return the number of records that wait."""
         return self._pending
 
     @property
@@ -198,7 +189,6 @@ class StreamLookup:
             forward(key, each, timestamp, headers)
 
     def close(self) -> None:
-        """Cancel the look-ups on their way."""
         started = set(self._waiting()).difference(self._unstarted)
         if started:
             self._executor.cancel([record.flight for record in started])

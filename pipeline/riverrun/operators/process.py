@@ -74,17 +74,14 @@ class UserProcessor:
         self._process: Callable[..., object] = processor.process
 
     def init(self, context: OperatorContext) -> None:
-        """Hand the processor its context."""
         self._processor.init(UserContext(context, _forwarding(context)))
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Hand the processor a record."""
         result: object = self._process(Record(key, value, timestamp, headers))
         if result is not None:
             refuse_result(result, f"{type(self._processor).__qualname__}.process")
 
     def close(self) -> None:
-        """Close the processor."""
         self._processor.close()
 
 
@@ -98,17 +95,14 @@ class UserFixedKeyProcessor:
         self._process: Callable[..., object] = processor.process
 
     def init(self, context: OperatorContext) -> None:
-        """Hand the processor its context."""
         self._processor.init(UserContext(context, _forwarding(context)))
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Hand the processor a record."""
         result: object = self._process(FixedKeyRecord(key, value, timestamp, headers))
         if result is not None:
             refuse_result(result, f"{type(self._processor).__qualname__}.process")
 
     def close(self) -> None:
-        """Close the processor."""
         self._processor.close()
 
 

@@ -66,7 +66,6 @@ class StreamSessionWindowAggregate:
         self._merged_ms = min(windows.retention_ms, kept_ms - windows.gap_ms)
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._context = context
         self._refused = refused_by(context, self._store_name)
         store = context.get_state_store(self._store_name)
@@ -86,15 +85,12 @@ class StreamSessionWindowAggregate:
             self._observed = max(self._observed, self._closing.last_close + self._windows.retention_ms)
 
     def times(self) -> tuple[int, ...]:
-        """Return the highest time so far, ms."""
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Continue from the committed times, so that late records stay late."""
         self._observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Aggregate one value into its session."""
         if key is None:
             self._context.drop(DropReason.NULL_KEY)
             return

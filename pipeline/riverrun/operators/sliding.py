@@ -66,7 +66,6 @@ class StreamSlidingWindowAggregate:
         self._forwards_updates: bool
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._context = context
         self._refused = refused_by(context, self._store_name)
         self._store = context.get_state_store(self._store_name)
@@ -81,15 +80,12 @@ class StreamSlidingWindowAggregate:
             self._observed = max(self._observed, self._closing.last_close + self.grace_ms)
 
     def times(self) -> tuple[int, ...]:
-        """Return the highest time so far, ms."""
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Continue from the committed times, so that late records stay late."""
         self._observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Aggregate one value into its windows."""
         if key is None or value is None:
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return

@@ -26,7 +26,6 @@ class OfValue:
     mapper: Callable[[Any], Any]
 
     def __call__(self, _key: Any, value: Any) -> Any:
-        """Map the value."""
         return self.mapper(value)
 
 
@@ -37,7 +36,6 @@ class OfValues:
     joiner: Callable[[Any, Any], Any]
 
     def __call__(self, _key: Any, value: Any, other: Any) -> Any:
-        """Join the values."""
         return self.joiner(value, other)
 
 
@@ -65,11 +63,9 @@ class Filter:
     _forward: Forward = field(init=False)
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the predicate and the children."""
         self._holds, self._forward = decision_of(self.predicate), context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Forward the record if it passes."""
         if is_true(self._holds(key, value)) is not self.negated:
             self._forward(key, value, timestamp, headers)
 
@@ -82,11 +78,9 @@ class MapPair:
     _forward: Forward = field(init=False)
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
         self._forward = context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Map one record."""
         key, value = pair_of(self.mapper(key, value))
         self._forward(key, value, timestamp, headers)
 
@@ -99,11 +93,9 @@ class MapKey:
     _forward: Forward = field(init=False)
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
         self._forward = context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Map one key."""
         self._forward(self.mapper(key, value), value, timestamp, headers)
 
 
@@ -115,11 +107,9 @@ class MapValues:
     _forward: Forward = field(init=False)
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
         self._forward = context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Map one value."""
         self._forward(key, self.mapper(key, value), timestamp, headers)
 
 
@@ -131,11 +121,9 @@ class FlatMap:
     _forward: Forward = field(init=False)
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
         self._forward = context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Map one record to several."""
         for pair in self.mapper(key, value):
             new_key, new_value = pair_of(pair)
             self._forward(new_key, new_value, timestamp, headers)
@@ -149,11 +137,9 @@ class FlatMapValues:
     _forward: Forward = field(init=False)
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
         self._forward = context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Map one value to several."""
         for each in self.mapper(key, value):
             self._forward(key, each, timestamp, headers)
 
@@ -166,11 +152,9 @@ class Peek:
     _forward: Forward = field(init=False)
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
         self._forward = context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Call the action with one record."""
         result = self.action(key, value)
         if result is not None:
             refuse_unstarted(result, "The action")
@@ -181,11 +165,9 @@ class PassThrough:
     """Forwards everything (`PassThrough`): at the node where streams merge, and at each branch."""
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
         self._forward = context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Forward one record."""
         self._forward(key, value, timestamp, headers)
 
 
@@ -201,13 +183,11 @@ class Branch:
         self.children = children
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the predicates and the children."""
         branches = [context.forward_to(child) for child in self.children]
         self._ways = list(zip(map(decision_of, self.predicates), branches, strict=False))
         self._default = branches[len(self.predicates) :]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Forward one record to its branch."""
         for holds, forward in self._ways:
             if is_true(holds(key, value)):
                 forward(key, value, timestamp, headers)
@@ -226,17 +206,14 @@ class Print:
         self._file: TextIO | None = None
 
     def init(self, context: OperatorContext) -> None:  # noqa: ARG002 - forwards nothing
-        """Open the file."""
         if self._path is None:
             return
         try:
             self._file = self._path.open("a", encoding="utf-8")
         except OSError as error:
-            message = f"Unable to write stream to file at [{self._path}]: {error}"
-            raise TopologyError(message) from error
+            raise TopologyError(f"Unable to write stream to file at [{self._path}]: {error}") from error
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ARG002 - an operator
-        """Write one line."""
         text = self._mapper(key, value)
         refuse_unstarted(text, "The mapper of print()")
         line = f"[{self._label}]: {text}"
@@ -247,6 +224,5 @@ class Print:
             print(line, file=self._file)
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()

@@ -42,7 +42,6 @@ class JoinWindow:
         self._keep: Callable[[Any, Any, int], object]
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the join."""
         self._forward = context.forward
         self._store = context.get_state_store(self._store_name)
         self._keep = self._store.put
@@ -51,7 +50,6 @@ class JoinWindow:
             self._keep = self._keep_or_refuse
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Join, then keep."""
         # In this order: no record meets itself.
         self._forward(key, value, timestamp, headers)
         if key is not None:
@@ -118,7 +116,6 @@ class StreamStreamJoin:
         self._resumed: TimeTracker | None = None
 
     def init(self, context: OperatorContext) -> None:
-        """Open the stores and bind the children."""
         side = self._side
         self._context = context
         self._other = context.get_state_store(side.other_store)
@@ -144,7 +141,6 @@ class StreamStreamJoin:
         return TimeTracker(self._other.observed_time, first_waiting)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Join one record."""
         tracker, side, unmatched = self._tracker, self._side, self._unmatched
         tracker.stream_time = max(tracker.stream_time, timestamp)
         if key is None or value is None:
@@ -218,7 +214,6 @@ class StreamSelfJoin:
         self._stream_time = -1
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._context = context
         self._store = context.get_state_store(self._side.other_store)
         self._stream_time = self._store.observed_time

@@ -39,14 +39,12 @@ class TableRepartitionMap:
         self._forward: Callable[[Any, Any, int, Headers], None]
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
         self._forward = context.forward
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Send the sides of one update to their groups; a null key is an error."""
         if key is None:
-            message = "Record key for the grouping KTable should not be null."
-            raise ProcessingError(message)
+            raise ProcessingError("Record key for the grouping KTable should not be null.")
         if self._is_versioned and not value.is_latest:
             return
         new_key, new = self._group_of(key, value.new)
@@ -120,7 +118,6 @@ class TableAggregate:
         self._writing_fold: Callable[[Any, Any, int], Folded] | None
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._forward = context.forward
         self._store = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
         self._writing_fold = self._store.writing_fold(self.update)

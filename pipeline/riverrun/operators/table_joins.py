@@ -51,7 +51,6 @@ class JoinedGetter:
     side: TableJoinSide
 
     def __call__(self, context: OperatorContext) -> ValueGetter:
-        """Open the lookup."""
         return self._joined(self.open_left(context), self.open_right(context))
 
     def open_forwarded(self, context: OperatorContext) -> ValueGetter | None:
@@ -95,14 +94,12 @@ class TableTableJoin:
         self._lookup: ValueGetter
 
     def init(self, context: OperatorContext) -> None:
-        """Open the other table and bind the children."""
         self._context = context
         # As its updates have been forwarded: one that waits in a cache is joined when its turn comes. Kafka Streams reads the
         # cache, so a result stays if both rows are deleted before a commit, or counts twice if both are added (KAFKA-4609).
         self._lookup = open_forwarded(self._open_other, context) or self._open_other(context)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Join one update."""
         if key is None:
             self._context.drop(DropReason.NULL_KEY)
             return
@@ -142,13 +139,11 @@ class TableJoinMerge:
         self._forward: Callable[[Any, Any, int, Headers], None]
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._forward = context.forward
         if self.rows_in is not None:
             self._store = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Merge one result."""
         if self._store is not None:
             self._store.update(key, value.new, value.old, timestamp, headers)
         else:

@@ -31,7 +31,6 @@ class MappedGetter:
     compute: Callable[[Any, Any], Any]
 
     def __call__(self, context: OperatorContext) -> ValueGetter:
-        """Open the lookup."""
         return self._computed(self.open_parent(context))
 
     def open_forwarded(self, context: OperatorContext) -> ValueGetter | None:
@@ -72,7 +71,6 @@ class TableFilter:
         self._forward: Callable[[Any, Any, int, Headers], None]
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._forward = context.forward
         if self.rows_in is not None:
             self._store = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
@@ -82,7 +80,6 @@ class TableFilter:
         return TableFilter(self._keep, None, send_old_values=False, is_versioned=False)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Filter one update."""
         new = None if value.new is None else self._keep(key, value.new)
         old = self._old(key, value.old)
         if self._skips_nothing and new is None and old is None:
@@ -117,7 +114,6 @@ class TableMapValues:
         self._forward: Callable[[Any, Any, int, Headers], None]
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._forward = context.forward
         if self.rows_in is not None:
             self._store = TableStore(context, self.rows_in, send_old_values=self.send_old_values)
@@ -127,7 +123,6 @@ class TableMapValues:
         return TableMapValues(self.mapper, None, send_old_values=False)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Map one update."""
         new = None if value.new is None else self.mapper(key, value.new)
         if self._store is not None:
             self._store.update(key, new, self._store.replaced(key), timestamp, headers)
@@ -161,7 +156,6 @@ class TableTransformValues:
     """Transforms each value of a table, deletions included (`KTableTransformValues`).
 
     Args:
-        transformer: The transformer, which belongs to this task alone.
         store: Name of the store, or None if values are computed from the parent's.
         send_old_values: Whether updates carry the values they replaced; without a store the old value is transformed as well.
     """
@@ -185,7 +179,6 @@ class TableTransformValues:
             self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Transform one update."""
         new = self._transformer.transform(key, value.new)
         if self._store is not None:
             self._store.update(key, new, self._store.replaced(key), timestamp, headers)
@@ -194,7 +187,6 @@ class TableTransformValues:
         self._forward(key, Change(new, old, value.is_latest), timestamp, headers)
 
     def close(self) -> None:
-        """Close the transformer."""
         self._transformer.close()
 
 

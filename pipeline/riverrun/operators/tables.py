@@ -111,7 +111,6 @@ class ValueGetter(Protocol):
 
     def __call__(self, key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
         """Return the value, or None."""
-        ...
 
 
 @runtime_checkable
@@ -120,7 +119,6 @@ class KnowsForwarded(Protocol):
 
     def open_forwarded(self, context: OperatorContext) -> ValueGetter | None:
         """Open the lookup; None if a store does not know such values."""
-        ...
 
 
 def open_forwarded(opener: Any, context: OperatorContext) -> ValueGetter | None:
@@ -135,7 +133,6 @@ class StoreGetter:
     store: str
 
     def __call__(self, context: OperatorContext) -> ValueGetter:
-        """Open the lookup."""
         getter: ValueGetter = context.get_state_store(self.store).get
         return getter
 
@@ -170,13 +167,11 @@ class TableSource:
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store and bind the children."""
         self._context = context
         if self.rows_in is not None:
             self._store = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Apply one update."""
         if key is None:
             self._context.drop(DropReason.NULL_KEY)
         elif self._store is None:
@@ -194,7 +189,6 @@ class GlobalTableSource:
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store."""
         self._context = context
         self._store = context.get_state_store(self._store_name)
 
@@ -214,11 +208,9 @@ class ToStream:
         return self
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
         self._forward = context.forward
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Forward the new value of one update."""
         self._forward(key, value.new, timestamp, headers)
 
 
@@ -234,7 +226,6 @@ class SuppressRules:
             end of its window.
         waits_for_close: Whether an update's time is the end of its window, and deletions are dropped. Otherwise the time is the
             record's, and deletions are forwarded.
-        max_records: Highest number of keys.
         emits_early: Whether the oldest updates are forwarded if the buffer is full; otherwise the task fails.
     """
 
@@ -260,12 +251,10 @@ class Suppress:
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Open the buffer and bind the children."""
         self._context = context
         self._buffer = context.get_state_store(self._store_name)
 
     def times(self) -> tuple[int, ...]:
-        """Return the highest time so far, ms."""
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
@@ -273,7 +262,6 @@ class Suppress:
         self._observed = times[0]
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Buffer one update, and forward those that are due."""
         rules, buffer = self._rules, self._buffer
         self._observed = max(self._observed, timestamp)
         buffer.put(key.window.end if rules.waits_for_close else timestamp, key, value, timestamp, headers)

@@ -61,19 +61,15 @@ class AggregateFunction(Protocol):
 
     def initial(self) -> Any:
         """Return the state without records."""
-        ...
 
     def add(self, state: Any, value: Any, /) -> Any:
         """Return the state with a record added. In windows and sessions, values may be None."""
-        ...
 
     def merge(self, first: Any, second: Any, /) -> Any:
         """Return the state of two merged sessions, of which the second ends later."""
-        ...
 
     def result(self, state: Any, /) -> Any:
         """Return what rows show of a state."""
-        ...
 
 
 @runtime_checkable
@@ -82,7 +78,6 @@ class SubtractableAggregateFunction(AggregateFunction, Protocol):
 
     def undo(self, state: Any, value: Any, /) -> Any:
         """Return the state with a record taken out that was added before."""
-        ...
 
 
 def read(of: Field, value: Any) -> Any:
@@ -112,13 +107,11 @@ def _shown(name: str, of: Field) -> str:
 
 def _finite(name: str, of: Field, total: Any) -> Any:
     if isinstance(total, float) and not math.isfinite(total):
-        message = f"{_shown(name, of)} overflows a 64-bit float"
-        raise ProcessingError(message)
+        raise ProcessingError(f"{_shown(name, of)} overflows a 64-bit float")
     return total
 
 
 def _json(value: Any) -> Any:
-    """Return a value as JSON has it."""
     # A copy: the record's own objects may be changed by others after this call.
     return value if type(value) in PLAIN else msgspec.to_builtins(value)
 
@@ -247,8 +240,7 @@ def _chosen(name: str, of: Field, state: Any, found: Any, choose: Callable[[Any,
     try:
         return found if state is None else choose(state, found)
     except TypeError:
-        message = f"{_shown(name, of)} cannot compare {state!r} and {found!r}"
-        raise ProcessingError(message) from None
+        raise ProcessingError(f"{_shown(name, of)} cannot compare {state!r} and {found!r}") from None
 
 
 @takes_fields(field=FIELD)
@@ -366,8 +358,7 @@ class Latest:
 
 def _check_limit(name: str, limit: int) -> None:
     if limit < 1:
-        message = f"{name}: limit must be at least 1, not {limit}"
-        raise TopologyError(message)
+        raise TopologyError(f"{name}: limit must be at least 1, not {limit}")
 
 
 @takes_fields(field=FIELD, limit=NUMBER)
@@ -480,8 +471,7 @@ class Quantile:
             ("accuracy", self.accuracy, (0.0001, 0.5)),
         ):
             if not least <= given <= most:
-                message = f"Quantile: {name} must be at least {least} and at most {most}, not {given}"
-                raise TopologyError(message)
+                raise TopologyError(f"Quantile: {name} must be at least {least} and at most {most}, not {given}")
         object.__setattr__(self, "_buckets", Buckets(self.accuracy))
 
     def initial(self) -> Sketch:

@@ -44,7 +44,6 @@ class Cancellable(Protocol):
 
     def cancel(self) -> None:
         """Stop the punctuation; takes effect immediately, also from within the punctuator."""
-        ...
 
 
 class ProcessingContext(Protocol):
@@ -53,35 +52,28 @@ class ProcessingContext(Protocol):
     @property
     def application_id(self) -> str:
         """The application id."""
-        ...
 
     @property
     def task_id(self) -> TaskId:
         """The task this processor belongs to."""
-        ...
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
         """The origin of the current record; None within a punctuation."""
-        ...
 
     @property
     def state_dir(self) -> Path:
         """The directory of the task's local state, if any. Do not keep other data there: hosts delete it, and tasks move."""
-        ...
 
     @property
     def metrics(self) -> StreamsMetrics:
         """Metrics of processors; hosts show them next to their own. Sensors end with the task."""
-        ...
 
     def app_configs(self) -> dict[str, Any]:
         """Return the application's settings by dotted name, including defaults and `user.`, but no client properties."""
-        ...
 
     def app_configs_with_prefix(self, prefix: str) -> dict[str, Any]:
         """Return the settings that begin with the prefix, without the prefix."""
-        ...
 
     def get_state_store(self, name: str) -> Any:
         """Return a store connected to this processor, or a global store (read only).
@@ -89,7 +81,6 @@ class ProcessingContext(Protocol):
         Raises:
             InvalidStateStoreError: If the store is not connected to this processor.
         """
-        ...
 
     def schedule(
         self,
@@ -113,19 +104,15 @@ class ProcessingContext(Protocol):
         Raises:
             TopologyError: If the interval is below 1 ms, or the start before the epoch; in the processor of a global store.
         """
-        ...
 
     def commit(self) -> None:
         """Ask for a commit soon."""
-        ...
 
     def current_system_time_ms(self) -> int:
         """Return the host's clock, as cached at the start of the current record or punctuation, ms."""
-        ...
 
     def current_stream_time_ms(self) -> int:
         """Return the task's stream time, ms; -1 before the first record."""
-        ...
 
 
 class ProcessorContext(ProcessingContext, Protocol[KOut, VOut]):
@@ -137,7 +124,6 @@ class ProcessorContext(ProcessingContext, Protocol[KOut, VOut]):
         Raises:
             TopologyError: If there is no child with this name.
         """
-        ...
 
 
 class ValueTransformerWithKey(Protocol[K_contra, V_contra, VOut_co]):
@@ -152,7 +138,6 @@ class ValueTransformerWithKey(Protocol[K_contra, V_contra, VOut_co]):
 
     def transform(self, key: K_contra, value: V_contra | None) -> VOut_co | None:
         """Return the new value; None deletes the row. For deletions, `value` is None."""
-        ...
 
     def close(self) -> None:
         """Called once, after the last value. Stores are closed by the task, not here."""
@@ -181,7 +166,6 @@ class Processor(Protocol[KIn, VIn, KOut, VOut]):
 
     def process(self, record: Record[KIn, VIn]) -> None:
         """Process one record; `context.forward` sends results on."""
-        ...
 
     def close(self) -> None:
         """Called once, after the last record. Stores are closed by the task, not here."""
@@ -240,7 +224,6 @@ class FixedKeyProcessorContext(ProcessingContext, Protocol[KOut, VOut]):
         Raises:
             TopologyError: If there is no child with this name.
         """
-        ...
 
 
 class FixedKeyProcessor(Protocol[KIn, VIn, VOut]):
@@ -257,7 +240,6 @@ class FixedKeyProcessor(Protocol[KIn, VIn, VOut]):
 
     def process(self, record: FixedKeyRecord[KIn, VIn]) -> None:
         """Process one record; `context.forward` sends results on."""
-        ...
 
     def close(self) -> None:
         """Called once, after the last record. Stores are closed by the task, not here."""

@@ -43,12 +43,10 @@ class Operation(Protocol):
     @property
     def kind(self) -> str:
         """The operation."""
-        ...
 
     @property
     def parts(self) -> tuple[Any, ...]:
         """The operands."""
-        ...
 
 
 def columns_of(expression: Operation) -> tuple[str, ...]:
@@ -75,7 +73,6 @@ class Reader:
     classes: set[type] = field(default_factory=set)
 
     def __call__(self, value: Any) -> tuple[Any, ...]:
-        """Return the columns of a value."""
         if isinstance(value, Mapping):
             return tuple(value[name] for name in self.columns)
         found = tuple(getattr(value, name) for name in self.columns)
@@ -178,7 +175,6 @@ class _Part:
 
     @property
     def value(self) -> str:
-        """The code of its value."""
         return self.raw if self.nullable in ((), (self.raw,)) else f"(None if {self.lacks} else {self.raw})"
 
 
@@ -194,15 +190,12 @@ class ExpressionCode:
 
     @classmethod
     def of(cls, *expressions: Operation) -> ExpressionCode:
-        """Return a writer of these expressions."""
         return cls(tuple(dict.fromkeys(name for each in expressions for name in columns_of(each))))
 
     def value(self, expression: Operation) -> str:
-        """Return the code of the value."""
         return self.part(expression).value
 
     def test(self, expression: Operation) -> str:
-        """Return the code of the test whether it is True."""
         return self.holds(self.part(expression))
 
     def read(self, value: str, names: list[str], read: str, classes: str, refused: str = "refused") -> str:
@@ -237,7 +230,6 @@ class ExpressionCode:
         return made
 
     def holds(self, part: _Part) -> str:
-        """Return the test whether a part is True."""
         if part.test:
             return part.test
         present = [f"{each} is not None" for each in part.nullable]
@@ -257,12 +249,10 @@ class ExpressionCode:
         return _Part(name, (f"({name} := {text})",), is_test, test)
 
     def write_column(self, expression: Operation) -> _Part:
-        """Write a column."""
         own = f"row[{self.columns.index(expression.parts[0])}]"
         return _Part(own, (own,))
 
     def write_literal(self, expression: Operation) -> _Part:
-        """Write a constant."""
         value = expression.parts[0]
         if value is None:
             return _Part("None", ("None",))
@@ -298,7 +288,6 @@ class ExpressionCode:
         return part.value if part.is_test else f"{self._constant(_truth)}({part.value})"
 
     def write_is_null(self, expression: Operation) -> _Part:
-        """Write the test for null."""
         part = self.part(expression.parts[0])
         return _Part(f"({part.lacks})" if part.nullable else "False", (), is_test=True)
 
@@ -326,7 +315,6 @@ class ExpressionCode:
         return _Part(text, part.nullable, is_test=True)
 
     def write_item(self, expression: Operation) -> _Part:
-        """Write a field of a column."""
         part, name = self.part(expression.parts[0]), expression.parts[1]
         return self._held(f"{self._constant(partial(_field_of, name=name))}({part.value})")
 

@@ -184,12 +184,10 @@ class Expression:
         return Expression("-", (self,))
 
     def __bool__(self) -> bool:
-        message = f"{self!r} is neither true nor false before there is a record"
-        raise TopologyError(message, hint=_USES)
+        raise TopologyError(f"{self!r} is neither true nor false before there is a record", hint=_USES)
 
     def __iter__(self) -> Any:
-        message = f"{self!r} cannot be iterated over"
-        raise TopologyError(message, hint="col('a')['b'] is the field b of column a.")
+        raise TopologyError(f"{self!r} cannot be iterated over", hint="col('a')['b'] is the field b of column a.")
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -279,7 +277,6 @@ class Row:
         return cls(tuple(columns.items()))
 
     def __call__(self, value: Any) -> Any:
-        """Return the row of a value."""
         return self._made(value)
 
     def check(self) -> None:
@@ -300,7 +297,6 @@ class Row:
 
     @property
     def parts(self) -> tuple[Expression, ...]:
-        """Return the expressions."""
         return tuple(each for _, each in self.columns)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -318,8 +314,7 @@ def _plainly(operand: Expression) -> str:
 def _name(name: Any) -> str:
     if isinstance(name, str):
         return name
-    message = f"The name of a column must be a str, not {name!r} ({type(name).__name__})"
-    raise TopologyError(message)
+    raise TopologyError(f"The name of a column must be a str, not {name!r} ({type(name).__name__})")
 
 
 def _operand(given: Any) -> Expression:
@@ -334,14 +329,12 @@ def _test(operand: Expression) -> Expression:
     """Return an operand of & | ~; refuse what can be no test."""
     is_odd = operand.kind == "literal" and operand.parts[0] is not None and not isinstance(operand.parts[0], bool)
     if is_odd or operand.kind in _ARITHMETIC:
-        message = f"{_plainly(operand) if is_odd else repr(operand)} is not a test"
-        raise TopologyError(message, hint=_USES)
+        raise TopologyError(f"{_plainly(operand) if is_odd else repr(operand)} is not a test", hint=_USES)
     return operand
 
 
 def _binary(sign: str, left: Any, right: Any) -> Expression:
     if sign not in _LOGIC and (left is None or right is None):
-        message = f"{sign} None is null in every row"
-        raise TopologyError(message, hint=_NULL if sign in {"==", "!="} else None)
+        raise TopologyError(f"{sign} None is null in every row", hint=_NULL if sign in {"==", "!="} else None)
     one, two = _operand(left), _operand(right)
     return Expression(sign, (_test(one), _test(two)) if sign in _LOGIC else (one, two))

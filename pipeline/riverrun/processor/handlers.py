@@ -204,7 +204,6 @@ class DeserializationExceptionHandler(Protocol):
         self, context: ErrorHandlerContext, record: ConsumerRecord[bytes | None, bytes | None], exception: Exception, /
     ) -> Response:
         """Decide how to proceed."""
-        ...
 
 
 class ProcessingExceptionHandler(Protocol):
@@ -214,7 +213,6 @@ class ProcessingExceptionHandler(Protocol):
         self, context: ErrorHandlerContext, record: Record[Any, Any] | None, exception: Exception, /
     ) -> Response:
         """Decide how to proceed. The record is this node's input, None within a punctuation."""
-        ...
 
 
 class ProductionExceptionHandler(Protocol):
@@ -230,7 +228,6 @@ class ProductionExceptionHandler(Protocol):
 
     def __call__(self, context: ErrorHandlerContext, record: ProducerRecord, exception: Exception, /) -> Response:
         """Decide how to proceed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +252,6 @@ class LogAndContinue:
     dead_letter_topic: str | None = None
 
     def __call__(self, context: ErrorHandlerContext, _record: object, exception: Exception, /) -> Response:
-        """Drop the record and continue."""
         log.warning("%s", _text(context, exception))
         return Response.resume(dead_letter_queue_records=_letters(self.dead_letter_topic, context, exception))
 
@@ -271,7 +267,6 @@ class LogAndFail:
     dead_letter_topic: str
 
     def __call__(self, context: ErrorHandlerContext, _record: object, exception: Exception, /) -> Response:
-        """Stop the task."""
         log.error("%s", _text(context, exception))
         return Response.fail(dead_letter_queue_records=_letters(self.dead_letter_topic, context, exception))
 
@@ -289,7 +284,6 @@ class LogAndSetAside:
     dead_letter_topic: str | None = None
 
     def __call__(self, context: ErrorHandlerContext, _record: object, exception: Exception, /) -> Response:
-        """Set the record aside."""
         log.warning("%s", _text(context, exception))
         return Response.set_aside(dead_letter_queue_records=_letters(self.dead_letter_topic, context, exception))
 
@@ -328,7 +322,6 @@ def decision_of(
 
 
 def error_handlers(streams: StreamsConfig) -> ErrorHandlers:
-    """Return the configured handlers."""
     topic, can_undo = streams.errors_dead_letter_queue_topic_name, streams.processing_guarantee != AT_LEAST_ONCE
     if not can_undo and _SET_ASIDE in {streams.processing_exception_handler, streams.production_exception_handler}:
         message = "A record cannot be set aside under at_least_once: what it has done cannot be undone"

@@ -97,8 +97,7 @@ class KeyTimers(Generic[K]):
             ValueError: If it is before the epoch, or beyond the latest time.
         """
         if not 0 <= at_ms <= MAX_TIME_MS:
-            message = f"a timer of {key!r} is set to {at_ms} ms, which is not between 0 and {MAX_TIME_MS}"
-            raise ValueError(message)
+            raise ValueError(f"a timer of {key!r} is set to {at_ms} ms, which is not between 0 and {MAX_TIME_MS}")
         data = self._serde.serialize(key)
         self._remove(data)
         time = at_ms.to_bytes(_TIME_BYTES)

@@ -69,8 +69,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not 1 <= self.attempts <= _MOST_ATTEMPTS:
-            message = f"Retry: attempts must be from 1 to {_MOST_ATTEMPTS}, not {self.attempts}"
-            raise TopologyError(message)
+            raise TopologyError(f"Retry: attempts must be from 1 to {_MOST_ATTEMPTS}, not {self.attempts}")
         millis(self.backoff, "backoff")
         millis(self.longest_wait, "longest_wait")
 
@@ -132,11 +131,9 @@ class Lookup:
     ) -> Lookup:
         """Return a look-up within the limits; `taking_key` calls `fetch` with key and value."""
         if isinstance(max_in_flight, bool) or not 1 <= max_in_flight <= _MOST_IN_FLIGHT:
-            message = f"max_in_flight must be from 1 to {_MOST_IN_FLIGHT}, not {max_in_flight}"
-            raise TopologyError(message)
+            raise TopologyError(f"max_in_flight must be from 1 to {_MOST_IN_FLIGHT}, not {max_in_flight}")
         if millis(timeout, "timeout") < 1:
-            message = "timeout must be at least 1 ms"
-            raise TopologyError(message)
+            raise TopologyError("timeout must be at least 1 ms")
         chosen = retry or ONCE
         longest_s = chosen.attempts * timeout.total_seconds() + chosen.longest_seconds
         if longest_s > _LONGEST_SECONDS:
@@ -147,7 +144,6 @@ class Lookup:
 
 
 def is_coroutine_function(function: Any) -> bool:
-    """Return whether calling a function returns a coroutine."""
     while isinstance(function, partial):
         function = function.func
     called = getattr(type(function), "__call__", None)  # noqa: B004 - the method is asked about, not called
@@ -217,19 +213,15 @@ class LookupExecutor(Protocol):
     @property
     def finished(self) -> int:
         """Number of look-ups that have finished so far."""
-        ...
 
     def start(self, flight: PendingLookup) -> None:
         """Start a look-up."""
-        ...
 
     def wait(self, seen: int, timeout_s: float) -> None:
         """Wait until more look-ups have finished than `seen`, or the time (s) is up."""
-        ...
 
     def cancel(self, flights: Iterable[PendingLookup]) -> None:
         """Cancel look-ups, and wait briefly for their cleanup."""
-        ...
 
 
 @dataclass(slots=True)
@@ -297,8 +289,7 @@ class CachedLookup(Generic[K, V]):
 
     def __post_init__(self) -> None:
         if isinstance(self.max_entries, bool) or self.max_entries < 1:
-            message = f"CachedLookup: max_entries must be at least 1, not {self.max_entries}"
-            raise TopologyError(message)
+            raise TopologyError(f"CachedLookup: max_entries must be at least 1, not {self.max_entries}")
         if self.ttl is not None:
             millis(self.ttl, "ttl")
 

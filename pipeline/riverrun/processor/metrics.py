@@ -218,15 +218,7 @@ class StreamsMetrics:
     ) -> Sensor:
         """Return a rate and total sensor with `<operation>-latency-avg` and `<operation>-latency-max` of its values.
 
-        Args:
-            scope_name: Kind of the measured thing; the group is `stream-<scope>-metrics`.
-            entity_name: The measured thing: the tag `<scope>-id`.
-            operation_name: The measured operation.
-            recording_level: Lowest `metrics.recording.level` at which it records.
-            tags: Further tags.
-
-        Raises:
-            TopologyError: If a name is illegal, or another sensor has a metric with this name.
+        Arguments and errors are those of `add_rate_total_sensor`.
         """
         sensor = self.add_rate_total_sensor(
             scope_name, entity_name, operation_name=operation_name, recording_level=recording_level, tags=tags
@@ -258,8 +250,7 @@ class StreamsMetrics:
             TopologyError: If a sensor has.
         """
         if any(name in sensor.stats for sensor in self._sensors.values()):
-            message = f"A metric named '{name}' already exists, can't register another one."
-            raise TopologyError(message)
+            raise TopologyError(f"A metric named '{name}' already exists, can't register another one.")
 
     def measured(self) -> tuple[Measurement, ...]:
         """Return all metrics, for hosts."""
@@ -295,7 +286,6 @@ def totals(measured: Iterable[Measurement]) -> dict[str, float]:
 
 
 def added(*parts: Mapping[str, float]) -> dict[str, float]:
-    """Add several sets of totals."""
     return {name: sum(part.get(name, 0.0) for part in parts) for name in sorted(set().union(*parts))}
 
 
@@ -307,7 +297,6 @@ def _entity(scope: str, entity: str, tags: Mapping[str, str] | None) -> tuple[st
 def _check_forest(name: str, parents: Iterable[Sensor], seen: set[str]) -> None:
     for parent in parents:
         if parent.name in seen:
-            message = f"Circular dependency in sensors: {name} would send its values to {parent.name} twice"
-            raise TopologyError(message)
+            raise TopologyError(f"Circular dependency in sensors: {name} would send its values to {parent.name} twice")
         seen.add(parent.name)
         _check_forest(name, parent.parents, seen)

@@ -32,21 +32,17 @@ class OperatorContext(ProcessingContext, Protocol):
     @property
     def forward(self) -> Callable[[Any, Any, int, Headers], None]:
         """Sends key, value, timestamp (ms) and headers to all children."""
-        ...
 
     @property
     def headers(self) -> Headers:
         """Headers of the current record; empty within a punctuation."""
-        ...
 
     @property
     def timestamp(self) -> int:
         """Event time of the current record, or the time of the punctuation, ms."""
-        ...
 
     def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
         """Return the function that forwards to one child; raise `TopologyError` if there is no child of that name."""
-        ...
 
     def forward_as(
         self,
@@ -57,39 +53,30 @@ class OperatorContext(ProcessingContext, Protocol):
         headers: Headers,
     ) -> None:
         """Forward a held-back update as if its original record were the current one."""
-        ...
 
     def by_time(self) -> AbstractContextManager[None]:
         """Process, in this context, what time has brought out and not the current record."""
-        ...
 
     def acting_at(self, time_ms: int, act: Callable[[], None]) -> None:
         """Act as if the current record had another time, ms, and no headers."""
-        ...
 
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
         """Forward updates that a cache held back, as `Change`s; `key_of` converts a store's key to the forwarded one."""
-        ...
 
     def processor_metadata(self, key: str) -> int | None:
         """Return a time (ms) stored with the committed offsets (`InternalProcessorContext.processorMetadataForKey`)."""
-        ...
 
     def set_processor_metadata(self, key: str, time_ms: int) -> None:
         """Store a time with the offsets of the next commit. `key`, the name of a store, is unique within the task."""
-        ...
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
         """Return an object that operators of one task share. The first caller creates it; it lives as long as the task."""
-        ...
 
     def close_with(self, close: Callable[[], None]) -> None:
         """Register a function to call when the operator closes, to close what it opened (`KTableValueGetter.close`)."""
-        ...
 
     def drop(self, reason: DropReason) -> None:
         """Count a record that is dropped."""
-        ...
 
 
 class Operator(Protocol):
@@ -97,11 +84,9 @@ class Operator(Protocol):
 
     def init(self, context: OperatorContext) -> None:
         """Called once, before the first record."""
-        ...
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Process one record."""
-        ...
 
 
 @runtime_checkable
@@ -110,7 +95,6 @@ class Closes(Protocol):
 
     def close(self) -> None:
         """Called once, after the last record."""
-        ...
 
 
 @runtime_checkable
@@ -119,7 +103,6 @@ class FollowsStreamTime(Protocol):
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Advance as if a record with this event time (ms) had been seen; earlier times have no effect."""
-        ...
 
 
 @runtime_checkable
@@ -143,4 +126,3 @@ class TakesRows(Protocol):
 
     def for_rows(self) -> Operator:
         """Return an operator for rows that come without the values that they replace."""
-        ...

@@ -84,7 +84,6 @@ class RefusedRecordsError(ConfigError):
     def __init__(
         self, message: str, reasons: Mapping[tuple[TopicPartition, int], str], *, hint: str | None = None
     ) -> None:
-        """Store the records."""
         super().__init__(message, hint=hint)
         self.reasons = reasons
 
@@ -99,7 +98,6 @@ class RemovesRows(Protocol):
         All records before the topic's end offset were written before. Rows of records from `before` on stay, and those of the
         earlier offsets in `kept`, which ascend.
         """
-        ...
 
 
 class Sink(Protocol):
@@ -119,15 +117,12 @@ class Sink(Protocol):
         Returns:
             By partition, the offset of the first record that is not in the target. A partition without any is left out.
         """
-        ...
 
     def write(self, batch: SinkBatch) -> None:
         """Take records that follow those taken before. Readers need not see them yet."""
-        ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Make the records since the last commit visible, with the next offset of each partition: per partition all or nothing.
 
         Nothing is committed of a partition that another owner has taken over.
         """
-        ...

@@ -44,11 +44,9 @@ class MeasurableStat(Protocol):
 
     def record(self, config: MetricConfig, value: float, time_ms: int) -> None:
         """Add a value that was recorded at a time (ms)."""
-        ...
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
         """Return the statistic at a time (ms)."""
-        ...
 
 
 class Sample:
@@ -60,7 +58,6 @@ class Sample:
         self.reset(initial, start_ms)
 
     def reset(self, initial: float, start_ms: int) -> None:
-        """Start over."""
         self.value = initial
         self.count = 0
         self.start_ms = self.last_ms = start_ms
@@ -121,7 +118,6 @@ class Avg:
         self.record = self._samples.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """Return the mean."""
         samples = self._samples.at(config, now_ms)
         count = sum(sample.count for sample in samples)
         return sum(sample.value for sample in samples) / count if count else math.nan
@@ -135,7 +131,6 @@ class SampledMax:
         self.record = self._samples.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """Return the maximum."""
         return max((sample.value for sample in self._samples.at(config, now_ms) if sample.count), default=math.nan)
 
 
@@ -147,7 +142,6 @@ class SampledMin:
         self.record = self._samples.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """Return the minimum."""
         return min((sample.value for sample in self._samples.at(config, now_ms) if sample.count), default=math.nan)
 
 
@@ -159,7 +153,6 @@ class WindowedSum:
         self.record = self.samples.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """Return the sum."""
         return sum(sample.value for sample in self.samples.at(config, now_ms))
 
 
@@ -171,7 +164,6 @@ class WindowedCount:
         self.record = self.samples.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """Return the number."""
         return sum(sample.value for sample in self.samples.at(config, now_ms))
 
 
@@ -187,7 +179,6 @@ class Rate:
         self.record = self._stat.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """Return the rate, per second."""
         value = self._stat.measure(config, now_ms)
         return value * 1000 / self._stat.samples.elapsed_ms(config, now_ms)
 
@@ -199,11 +190,9 @@ class CumulativeSum:
         self._total = 0.0
 
     def record(self, _config: MetricConfig, value: float, _time_ms: int) -> None:
-        """Add a value."""
         self._total += value
 
     def measure(self, _config: MetricConfig, _now_ms: int) -> float:
-        """Return the sum."""
         return self._total
 
 
@@ -214,11 +203,9 @@ class CumulativeCount:
         self._total = 0
 
     def record(self, _config: MetricConfig, _value: float, _time_ms: int) -> None:
-        """Count a value."""
         self._total += 1
 
     def measure(self, _config: MetricConfig, _now_ms: int) -> float:
-        """Return the number."""
         return float(self._total)
 
 
@@ -229,11 +216,9 @@ class Value:
         self._value = 0.0
 
     def record(self, _config: MetricConfig, value: float, _time_ms: int) -> None:
-        """Replace the value."""
         self._value = value
 
     def measure(self, _config: MetricConfig, _now_ms: int) -> float:
-        """Return the last value."""
         return self._value
 
 
@@ -247,7 +232,6 @@ class Measured:
         """Do nothing: the function is asked when it is measured."""
 
     def measure(self, _config: MetricConfig, _now_ms: int) -> float:
-        """Return what the function returns."""
         return float(self._read())
 
 

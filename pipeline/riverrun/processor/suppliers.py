@@ -60,8 +60,7 @@ class SuppliedObject:
                 raise self._undefined(given, label, name)
             complaint = function(parameters).complaint(method)
             if complaint is not None:
-                message = f"{label}: {name} {complaint}"
-                raise TopologyError(message, hint=self.advice if name == self.called else None)
+                raise TopologyError(f"{label}: {name} {complaint}", hint=self.advice if name == self.called else None)
 
     def defined_by(self, given: object) -> bool:
         """Return whether a class, or an object, has the method that is called for each record."""
@@ -111,8 +110,7 @@ def refuse_result(result: object, what: str) -> None:
     """Refuse a result that means nothing: a coroutine, a generator, or records that were not forwarded."""
     refuse_unstarted(result, what)
     if isinstance(result, Record | FixedKeyRecord | list | tuple):
-        message = f"{what} returns {result!r}: nothing is done with it"
-        raise ProcessingError(message, hint=_FORWARD)
+        raise ProcessingError(f"{what} returns {result!r}: nothing is done with it", hint=_FORWARD)
 
 
 def connected_stores(supplier: Callable[[], Any]) -> tuple[StoreBuilder, ...]:
@@ -130,8 +128,7 @@ def connected_stores(supplier: Callable[[], Any]) -> tuple[StoreBuilder, ...]:
         return ()
     complaint = function("", yields=True).complaint(stores)
     if complaint is not None:
-        message = f"{name_of_function(supplier)}: stores {complaint}"
-        raise TopologyError(message)
+        raise TopologyError(f"{name_of_function(supplier)}: stores {complaint}")
     return tuple(stores())
 
 

@@ -1,8 +1,6 @@
 """Data checks: expectations of rows, judged by Great Expectations. `riverrun.releases` reads the rows.
 
 Great Expectations takes seconds to import, so it is imported within functions only.
-
-Imports settings, extras and errors only: it reads neither topics nor stores.
 """
 
 from __future__ import annotations
@@ -27,5 +25,4 @@ def __getattr__(name: str) -> typing.Any:
     """Load the expectations that are classes of Great Expectations on first use."""
     if name in __all__:
         return getattr(importlib.import_module("riverrun.quality.last_runs"), name)
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -172,8 +172,7 @@ def _suite(file: Path) -> tuple[str, list[Any]]:
     try:
         content = json.loads(read_text(file))
     except (OSError, ValueError) as error:
-        message = f"The suite {file} cannot be read: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"The suite {file} cannot be read: {error}") from error
     is_suite = isinstance(content, dict) and isinstance(content.get("name"), str)
     if not is_suite or not isinstance(content.get("expectations"), list):
         message = f"{file} is not a suite of expectations"
@@ -204,8 +203,7 @@ def _expectation(file: Path, place: int, given: Any) -> Any:
         options = {key: given[key] for key in _OPTIONS if given.get(key) is not None}
         return ExpectationConfiguration(type=name, kwargs=dict(kwargs), **options).to_domain_obj()
     except ConfigError as error:
-        message = f"{where} cannot be used: {error.message}"
-        raise ConfigError(message, hint=error.hint) from error
+        raise ConfigError(f"{where} cannot be used: {error.message}", hint=error.hint) from error
     except ExpectationNotFoundError as error:
         message = f"{where}: there is no expectation {given['type']!r}"
         known = nearest(given["type"], list_registered_expectation_implementations())
@@ -218,15 +216,13 @@ def _expectation(file: Path, place: int, given: Any) -> Any:
 def _parts(given: Any) -> tuple[str, Mapping[str, Any]]:
     """Return the type and the arguments of an expectation in a file; refuse keys that nobody reads."""
     if not isinstance(given, Mapping):
-        message = f"{given!r} is not an object"
-        raise ConfigError(message, hint='An expectation is {"type": ..., "kwargs": {...}}.')
+        raise ConfigError(f"{given!r} is not an object", hint='An expectation is {"type": ..., "kwargs": {...}}.')
     for key, kind in (("type", str), ("kwargs", Mapping)):
         if not isinstance(given.get(key), kind):
             message = f"{key!r} is missing: {given}" if key not in given else f"{key} is {given[key]!r}"
             raise ConfigError(message, hint='An expectation is {"type": ..., "kwargs": {...}}.')
     for key in given.keys() - {"type", "kwargs", *_OPTIONS, *_OF_THEIRS}:
-        message = f"there is no {key!r}: {given}"
-        raise ConfigError(message, hint=nearest(str(key), ("type", "kwargs", *_OPTIONS)))
+        raise ConfigError(f"there is no {key!r}: {given}", hint=nearest(str(key), ("type", "kwargs", *_OPTIONS)))
     return given["type"], given["kwargs"]
 
 

@@ -102,11 +102,9 @@ class Frame:
         return {field.name: str(field.type) for field in schema}
 
     def table(self) -> Any:
-        """Return an Arrow table."""
         return _parquet().read_table(self.directory)
 
     def spark(self, session: Any) -> Any:
-        """Return a Spark DataFrame."""
         from pyspark.sql import functions
 
         found = session.read.parquet(str(self.directory))

@@ -53,7 +53,6 @@ class GateReport:
     def of(
         cls, config: AppConfig, check: str, actions: Sequence[Any], earlier: Mapping[str, Sequence[Statistics]]
     ) -> GateReport:
-        """Return the report of a check of an application."""
         if not check:
             return cls(actions=actions, earlier=earlier)
         rows = (
@@ -178,7 +177,6 @@ class Verdict:
     statistics: Mapping[str, Statistics] = field(default_factory=dict)
 
     def __add__(self, other: Verdict) -> Verdict:
-        """Return the findings of both."""
         outcomes = {**self.outcomes, **other.outcomes}
         pages = {**self.pages, **other.pages}
         statistics = {**self.statistics, **other.statistics}

@@ -31,7 +31,6 @@ class CarriedPart:
     """Builds the part of an application's topology; executors call it where they run.
 
     Args:
-        nodes: The nodes of the part.
         fed: Nodes that forward the rows of a carried store instead, with the store.
     """
 

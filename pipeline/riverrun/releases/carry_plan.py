@@ -74,11 +74,8 @@ class CarryPlan:
     """The state that a candidate takes over from the live version.
 
     Args:
-        stores: All stores of the candidate, by name.
-        outputs: All outputs of the candidate, by topic.
         part: Nodes that have to compute something from the beginning of their inputs, or from rows that are fed to them.
         fed: Nodes of that part that forward the rows of a carried store instead, with the store.
-        functions: Functions that migrate stores, by store.
     """
 
     stores: Mapping[str, Carried]

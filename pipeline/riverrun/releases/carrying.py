@@ -141,7 +141,6 @@ class Carrying:
         new: ConnectedApplication,
         plan: CarryPlan,
     ) -> Release:
-        """Note the position of the live version."""
         # Before the mark: a record that brokers compact after it would be missing in the copies.
         copied = {changelog_name(live.id, store) for store in plan.taken}
         settings = keep_whole(live.admin, [each for each in live.layout.changelog_topics if each.name in copied])
@@ -261,8 +260,7 @@ def _mark_at_rest(live: ConnectedApplication) -> Mark:
             require_nobody(live)
             return mark
         mark = again
-    message = f"{live.id} keeps processing"
-    raise UnderWayError(message, hint="Try again once its run has ended.")
+    raise UnderWayError(f"{live.id} keeps processing", hint="Try again once its run has ended.")
 
 
 def _require_drained(live: ConnectedApplication, mark: Mark) -> None:
@@ -290,8 +288,7 @@ def _digests(plan: CarryPlan) -> dict[str, str]:
 def _present(release: Release) -> tuple[Carry, Mark]:
     carry = release.carry
     if carry is None:  # it was written just before
-        message = f"{release.app} carries no state"
-        raise ReleaseError(message)
+        raise ReleaseError(f"{release.app} carries no state")
     committed = {TopicPartition.parse(name): (offset, text) for name, (offset, text) in carry.committed.items()}
     return carry, Mark(committed, {TopicPartition.parse(name): end for name, end in carry.ends.items()}, carry.topics)
 

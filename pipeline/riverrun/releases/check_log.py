@@ -40,20 +40,15 @@ class CheckRecord:
 
     Args:
         id: Identifies the check, and its run in Data Docs.
-        app: The application.
         version: The version that was live, or the candidate of a release.
-        by: The user who asked for it.
         at_ms: Time of the check, ms since the epoch.
         since: Offsets from which records were judged, as text; empty if all were.
         at: Offsets up to which they were judged, as text; of a gate, those of the inputs.
-        outcomes: Outcome by expectation, as text.
-        critical: Expectations of critical severity that failed.
         warnings: Expectations of severity warning that failed.
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
         workers: Counts of workers by instance and task, which the next check compares with its own.
         kind: `whole`, `since`, `run` or `release`.
         run: The run that a gate has judged, which may judge it again.
-        statistics: Statistics of outputs, stores and inputs, by subject.
     """
 
     id: Word
@@ -74,7 +69,6 @@ class CheckRecord:
 
     @property
     def what(self) -> str:
-        """Return its kind as text."""
         match self.kind:
             case "since":
                 return "check of new records"
@@ -85,7 +79,6 @@ class CheckRecord:
         return "check"
 
     def with_findings(self, verdict: Verdict) -> CheckRecord:
-        """Return the record with what the check has found."""
         counted = {name: each for name, each in verdict.statistics.items() if _is_counted(name)}
         return replace(
             self,

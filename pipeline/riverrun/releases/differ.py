@@ -55,7 +55,6 @@ class Differ:
         name: Transactional id and group of the publisher, the same in every process; needed only for publishing.
         topic: The public topic: `old`.
         wanted: The staging topic of a version: `new`. It has as many partitions.
-        directory: Where the index is kept.
     """
 
     def __init__(self, name: str, topic: str, wanted: str, directory: Path, admin: Admin) -> None:

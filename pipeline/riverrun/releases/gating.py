@@ -144,7 +144,6 @@ class Point:
     ends: Mapping[TopicPartition, int]
 
     def of(self, topic: str) -> dict[TopicPartition, int]:
-        """Return the ends of one topic."""
         return {tp: end for tp, end in self.ends.items() if tp.topic == topic}
 
 

@@ -53,7 +53,6 @@ class LiveVerdict:
 
     Args:
         at: End offsets (exclusive) of the judged records.
-        id: Identifies the check in the history.
         docs: The directory of Data Docs; None if none are built.
     """
 

@@ -58,7 +58,6 @@ class RunRate:
 
     @property
     def records_per_s(self) -> float:
-        """Return the input records per second."""
         return self.records / self.seconds
 
     @property
@@ -78,8 +77,6 @@ class Race:
     """A partition whose records may be deleted before a reprocessing has read them.
 
     Args:
-        tp: The partition.
-        within_s: Seconds from the start of the reprocessing.
         deleted_below: The offset below which records are older than `retention.ms` by then.
         read_below: The end offset (exclusive) of what is read by then.
     """
@@ -130,7 +127,6 @@ class Forecast:
 
 
 def forecast(app: str, wanted: RunRange, admin: Admin) -> Forecast:
-    """Estimate a reprocessing."""
     rate = measured_rate(RunLog(admin).runs(app))
     seconds = None if rate is None else rate.seconds_for(wanted.size)
     return Forecast(_bytes(wanted, admin), rate, seconds, () if seconds is None else _races(wanted, seconds, admin))
@@ -236,7 +232,6 @@ class ReleasePlan:
 
     Args:
         changed: Nodes and stores whose digest differs, with `added`, `removed` or `changed`.
-        range: Input that the candidate has to process.
         lost: Partitions whose first records have been deleted, with the first offset that is left.
         archived: What the archive has of partitions, with the first offset that brokers have.
         outputs: Outputs of the candidate: tables, which are corrected, and logs, of which no record is sent again.

@@ -77,7 +77,6 @@ class Releaser:
         self._carrying = Carrying(self._versions, self._registry, self._switch.barriers, corrections)
 
     def status(self) -> Release:
-        """Return the state of the release."""
         return self._checks.status()
 
     def check(self, step: str, argument: str = "") -> Release:

@@ -53,9 +53,6 @@ class RepairPlan:
     """The work of a repair, before anything is done.
 
     Args:
-        scope: The part of the tables, as text.
-        tables: The public topics.
-        range: Input that has to be processed.
         code: The version whose code computes the rows.
     """
 
@@ -76,11 +73,8 @@ class Repair:
     """The result of a repair.
 
     Args:
-        scope: The part of the tables, as text.
         code: The version whose code computed the rows.
-        corrections: Number of published records.
         verdict: Findings of the gate; None if no row differed.
-        rows: Some of the rows that differed.
         compared: Number of rows of the scope that were compared, by public topic.
     """
 

@@ -63,7 +63,6 @@ class Mark:
     Args:
         committed: Offset and metadata of each input; the start, with empty metadata, of inputs that were never committed.
         ends: End offset (exclusive) of each partition of the internal topics that existed.
-        ids: Ids of these topics.
     """
 
     committed: Mapping[TopicPartition, tuple[int, str]]

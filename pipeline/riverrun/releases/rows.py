@@ -45,12 +45,10 @@ class Serdes(Protocol):
     @property
     def key_serde(self) -> Serde[Any]:
         """Return the serde of keys."""
-        ...
 
     @property
     def value_serde(self) -> Serde[Any]:
         """Return the serde of values."""
-        ...
 
 
 # These identify a row; the window's columns exist only for windowed keys.
@@ -126,9 +124,7 @@ class KeyColumns:
     """Makes the columns of keys: the whole key, its window, and one for each of its named fields.
 
     Args:
-        reader: Reads a key, as it is shown.
         prefix: Prefix of the names of Riverrun's own columns.
-        names: Columns of the key's fields, by field.
     """
 
     reader: Callable[[bytes], Any]
@@ -191,7 +187,6 @@ def _key_reader(sink: Serdes) -> Callable[[bytes], Any]:
 
 
 def _names_of_key(sink: Serdes) -> tuple[str, ...]:
-    """Return the names of the fields that all keys have."""
     found = of_any_size(sink.key_serde).value_type
     inner = get_args(found)[0] if get_origin(found) is Windowed else found
     return field_names(inner) or ()
@@ -251,9 +246,7 @@ class DifferentRow:
     """A row of a table that differs between the two versions.
 
     Args:
-        topic: The public topic.
         change: `changed`, `new` or `gone`.
-        key: The columns that identify the row.
         old: The live version's value, by field; the field is `""` if the value has none; empty if there is no such row.
         new: The candidate's value, in the same form.
     """

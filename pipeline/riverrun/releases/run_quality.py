@@ -31,12 +31,7 @@ _FRAMES = "gate"
 
 
 class RunGate:
-    """Judges runs of a version that writes to its staging topics.
-
-    Args:
-        check: Identifies the check in Data Docs.
-        earlier: Statistics of the version's earlier runs, by subject.
-    """
+    """Judges runs of a version that writes to its staging topics."""
 
     def __init__(
         self,

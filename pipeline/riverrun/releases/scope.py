@@ -64,7 +64,6 @@ class Scope:
         return f"{start} to {end}{keys}{topics}"
 
     def is_about(self, topic: str, kinds: Mapping[str, Output]) -> bool:
-        """Return whether a topic is one of its tables."""
         return kinds[topic].kind is OutputKind.TABLE and (not self.topics or topic in self.topics)
 
     def covers(self, sink: SinkNode, topic: str) -> Callable[[Pair], bool]:
@@ -111,7 +110,6 @@ class Reach:
     """Distance in time between rows of a table and the records that they are computed from.
 
     Args:
-        topics: The public topics.
         kept_ms: How far before a range the records of its rows may lie, ms: the longest retention of their stores.
         grace_ms: Time after its end in which a window may change, ms; None if there are no windows.
         needs_all: Whether its rows follow from all records of the inputs.
@@ -125,7 +123,6 @@ class Reach:
     is_final: bool = False
 
     def __or__(self, other: Reach) -> Reach:
-        """Return the reach of the tables of both."""
         graces = [each.grace_ms for each in (self, other) if each.grace_ms is not None]
         topics = dict.fromkeys((*self.topics, *other.topics))
         return Reach(

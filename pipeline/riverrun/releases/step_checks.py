@@ -93,8 +93,7 @@ def readiness(
     while close < looks:
         at, lags = look()
         if (beyond := beyond_warning(lags)) is not None:
-            message = f"The candidate cannot catch up: {beyond}"
-            raise NotReadyError(message, hint=SHORTER)
+            raise NotReadyError(f"The candidate cannot catch up: {beyond}", hint=SHORTER)
         began = at if began is None else began
         done, ends = sum(_position(each) for each in lags), sum(each.end for each in lags)
         largest = max((each.lag for each in lags), default=0)
@@ -144,7 +143,6 @@ class StepChecks:
         self._admin = admin
 
     def status(self) -> Release:
-        """Return the state of the release."""
         return known_release(self._registry, self._config, self._admin)
 
     def at(self, *steps: Step) -> Release:
@@ -186,10 +184,8 @@ class StepChecks:
         return release
 
     def pair(self, release: Release, candidate: str) -> tuple[ConnectedApplication, ConnectedApplication]:
-        """Return the live version and its candidate."""
         if candidate == release.live:
-            message = f"{self._config.name}: {candidate} is live already"
-            raise ReleaseError(message)
+            raise ReleaseError(f"{self._config.name}: {candidate} is live already")
         require_declared(self._config, release.live, "live")
         live, new = self._versions.releasable(release.live), self._versions.releasable(candidate)
         require_known(self._config, (version.topology for version in self._versions.all_from(live, new)))
@@ -259,8 +255,7 @@ class StepChecks:
 
     def _require_way_back(self, release: Release) -> None:
         if release.previous is None:
-            message = f"{release.app}: there is no version to roll back to"
-            raise ReleaseError(message)
+            raise ReleaseError(f"{release.app}: there is no version to roll back to")
         require_declared(self._config, release.live, "live")
         require_declared(self._config, release.previous, "the version to roll back to")
 
@@ -286,14 +281,11 @@ def retired_of(release: Release, version: str | None) -> str:
     """Return the version that is to be retired: the given one, or the last that was replaced."""
     chosen = version or (release.candidate if release.step is Step.ROLLED_BACK else release.previous)
     if chosen is None:
-        message = f"{release.app}: there is no version to retire"
-        raise ReleaseError(message, hint="Name one: --version.")
+        raise ReleaseError(f"{release.app}: there is no version to retire", hint="Name one: --version.")
     return chosen
 
 
 def candidate_of(release: Release) -> str:
-    """Return the version that is being released."""
     if release.candidate is None:
-        message = f"{release.app} has no candidate"
-        raise ReleaseError(message, hint="Begin with `riverrun release start`.")
+        raise ReleaseError(f"{release.app} has no candidate", hint="Begin with `riverrun release start`.")
     return release.candidate

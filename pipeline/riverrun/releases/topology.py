@@ -46,12 +46,10 @@ class VersionedJob(Protocol):
     @property
     def config(self) -> AppConfig:
         """The application."""
-        ...
 
     @property
     def version(self) -> str:
         """The version of the application."""
-        ...
 
 
 def runs_a_users_object(node: ProcessorNode, operator: object) -> bool:

@@ -37,8 +37,6 @@ class Now:
     """The present facts that a verdict is compared with before a cut.
 
     Args:
-        suite: Digest of the expectations' configuration.
-        digests: Digests of the code of both versions, by version.
         inputs: Number of offsets since the vector that the gate judged at.
         bound: The highest number that the application allows; None if there is no bound.
     """
@@ -51,7 +49,6 @@ class Now:
 
 
 def new_id() -> str:
-    """Return a unique id."""
     return uuid.uuid4().hex[:8]
 
 
@@ -59,16 +56,14 @@ def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
     """Make sure that a verdict lets a candidate go live: it passed or was approved, and matches the present facts."""
     again = f"Judge it again: riverrun release gate {app}"
     if verdict is None or verdict.critical:
-        message = f"{app}: no gate has passed {now.candidate}"
-        raise ReleaseError(message, hint=again)
+        raise ReleaseError(f"{app}: no gate has passed {now.candidate}", hint=again)
     for version, digest in now.digests.items():
         if verdict.digests.get(version) != digest:
             message = f"{app}: the code of {version} has changed since verdict {verdict.id}"
             begins = f"riverrun release start {app} --to {version} begins the release again."
             raise ReleaseError(message, hint=begins if version == now.candidate else again)
     if verdict.suite != now.suite:
-        message = f"{app}: the expectations have changed since verdict {verdict.id}"
-        raise ReleaseError(message, hint=again)
+        raise ReleaseError(f"{app}: the expectations have changed since verdict {verdict.id}", hint=again)
     if now.bound is not None and now.inputs > now.bound:
         message = (
             f"{app}: verdict {verdict.id} is {counted(now.inputs, 'input')} old, max_inputs_since_gate is {now.bound}"

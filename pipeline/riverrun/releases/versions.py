@@ -155,7 +155,6 @@ def _require_planned_code(release: Release, version: ConnectedApplication) -> No
 
 
 def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
-    """Return whether the code of a version is the code that a release has noted for it, or none was noted."""
     known = release.digests.get(version.version)
     return not known or known == version.fingerprint
 
@@ -177,8 +176,7 @@ def require_declared(config: AppConfig, version: str, role: str) -> None:
 
 
 def _no_spark() -> Any:
-    message = "an application is only loaded here"
-    raise AssertionError(message)
+    raise AssertionError("an application is only loaded here")
 
 
 class Versions:
@@ -196,7 +194,6 @@ class Versions:
         return self._spark
 
     def application(self, version: str) -> ConnectedApplication:
-        """Return a version as it is configured."""
         application = load_application(self._project, self._config.name, version=version, kafka=self._admin.kafka)
         return ConnectedApplication(application, self._admin)
 

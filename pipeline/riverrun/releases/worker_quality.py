@@ -29,8 +29,6 @@ class TaskWork:
     Args:
         since: When it was taken over, ms of the worker's clock.
         at: When this was counted, ms of the same clock.
-        processed: Records processed.
-        dropped: Records not processed, by reason.
         lateness_ms: Lateness of all records together, ms.
         maxima: Wall-clock times (ms), each with the highest lateness of records from then on (ms).
     """

@@ -59,7 +59,6 @@ class CompiledNodes:
     fusion: Fusion
 
     def init(self) -> None:
-        """Initialise all operators."""
         for name, operator in self.operators.items():
             context = self.contexts[name]
             # Only schedules that `init` makes continue at the times of a predecessor.
@@ -361,7 +360,6 @@ class FusedCode:
     """Functions that the tasks of a sub-topology generate.
 
     Args:
-        sub_topology: Its id.
         functions: By node name, the text of each function that a node calls, or that processes many records.
         unfused: By node name, the reasons why nodes are called rather than written out.
     """
@@ -371,7 +369,6 @@ class FusedCode:
     unfused: Mapping[str, str]
 
     def __str__(self) -> str:
-        """Return all code as text."""
         functions = "".join(f"\n# {name}\n{text}" for name, text in self.functions.items())
         calls = "".join(f"\n#   {name}: {why}" for name, why in self.unfused.items())
         return f"# Sub-topology {self.sub_topology}\n{functions}\n# Not fused:{calls or ' none'}\n"
@@ -416,7 +413,6 @@ class _NoClock:
     """A clock that is never read."""
 
     def now_ms(self) -> int:
-        """Return the epoch."""
         return 0
 
 

@@ -46,8 +46,6 @@ class FailedRecord:
         partition: Its partition; -1 within a punctuation.
         offset: Its offset; -1 within a punctuation.
         key: Beginning of its key as it was read, in readable form; empty if it is not known.
-        error: Class of the exception.
-        message: Beginning of the exception's message.
         outcome: Consequence: `skipped`, or the end of a stream thread.
     """
 
@@ -95,7 +93,6 @@ class Sources:
         return source, is_by_time
 
     def clear(self) -> None:
-        """Forget all records."""
         self._by_object.clear()
 
 
@@ -154,7 +151,6 @@ class TaskContext:
         return self.used_metrics
 
     def measured(self) -> tuple[Measurement, ...]:
-        """Return the measurements of these sensors."""
         return self.used_metrics.measured() if self.used_metrics is not None else ()
 
     @property

@@ -50,7 +50,6 @@ class DaemonThreads(Executor):
         self._threads = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call a function in one of the threads."""
         future: Future[Any] = Future()
         with self._lock:
             self._open += 1
@@ -127,16 +126,14 @@ async def _attempt(flight: PendingLookup) -> Any:
         # The function may raise a TimeoutError itself, which is a failure like any other.
         if limit.expired():
             flight.counts.timeouts += 1
-            message = f"no answer within {lookup.timeout_s:g} s"
-            raise TimeoutError(message) from error
+            raise TimeoutError(f"no answer within {lookup.timeout_s:g} s") from error
         raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         # Otherwise the function has cancelled itself: that must fail the look-up, not end it silently.
         if task is not None and task.cancelling():
             raise
-        message = "the function was cancelled from within"
-        raise ProcessingError(message) from error
+        raise ProcessingError("the function was cancelled from within") from error
 
 
 def begin(flight: PendingLookup, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
@@ -203,7 +200,6 @@ class EventLoopThread:
         self._is_blocked = False
 
     def start(self, flight: PendingLookup) -> None:
-        """Start a look-up."""
         if self._loop is None:
             self._begin()
         self._new.append(flight)
@@ -253,7 +249,6 @@ class EventLoopThread:
 
 
 def _run(loop: LookupLoop) -> None:
-    """Run the loop for ever."""
     while True:
         try:
             loop.run_forever()

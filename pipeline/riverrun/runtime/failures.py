@@ -78,7 +78,6 @@ class SetAside:
     Args:
         record: The record as it was read; records of a pack share its offset.
         letters: Its dead letters, which the task writes when it comes to the record.
-        failed: Why it was set aside.
     """
 
     task_id: TaskId
@@ -169,7 +168,6 @@ class Failures:
         return guard
 
     def punctuate(self, punctuator: Callable[[int], object], now_ms: int, node: str) -> None:
-        """Call a punctuator."""
         try:
             result = punctuator(now_ms)
             if result is not None:
@@ -350,8 +348,7 @@ def fail_at(error: BaseException, what: str = "Processing", **coordinates: str |
         raise _located(error, coordinates) from error
     if isinstance(error, RefusedRecordError):
         where = ", ".join(f"{name} {value}" for name, value in coordinates.items())
-        message = f"{error.message} ({where})"
-        raise RefusedRecordError(message, hint=error.hint) from error
+        raise RefusedRecordError(f"{error.message} ({where})", hint=error.hint) from error
     # It concerns no record, so no place is added.
     if isinstance(error, StreamsError):
         raise error

@@ -143,7 +143,6 @@ class RecordQueue:
         return self._head
 
     def pop(self) -> Decoded | None:
-        """Remove and return the next record."""
         record = self._head or self.head()
         if record is not None:
             self._head = None
@@ -281,15 +280,12 @@ class PartitionGroup:
     """Since when (ms) records wait for empty inputs, and for which; None if they do not. Set by `is_ready`."""
 
     def register(self, queue: RecordQueue) -> None:
-        """Add an input."""
         self._queues[queue.tp] = queue
 
     def of(self, tp: TopicPartition) -> RecordQueue | None:
-        """Return the input of a partition, if there is one."""
         return self._queues.get(tp)
 
     def all(self) -> list[RecordQueue]:
-        """Return all inputs."""
         return list(self._queues.values())
 
     def limit(self, limits: Mapping[TopicPartition, int]) -> None:

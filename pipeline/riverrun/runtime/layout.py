@@ -47,8 +47,6 @@ class Layout:
 
     Args:
         tasks: The input partitions of each task, by full topic names, sorted.
-        repartition_topics: Repartition topics that must exist.
-        changelog_topics: Changelog topics that must exist.
     """
 
     tasks: Mapping[TaskId, tuple[TopicPartition, ...]]
@@ -195,7 +193,6 @@ class TaskSpec:
     """The description of a task.
 
     Args:
-        inputs: The partitions it reads.
         timestamp_extractor: Finds event times of inputs whose source has no extractor; None takes a record's own timestamp.
             In repartition topics, records have the times that the writing task set.
         max_task_idle_ms: How long to wait for an input without records before records of other inputs go ahead;

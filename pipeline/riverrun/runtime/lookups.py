@@ -87,7 +87,6 @@ class PendingLookups:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing waits."""
         return self._is_due is None and not any(lookup.pending for lookup in self._nodes)
 
     def hold(self) -> None:

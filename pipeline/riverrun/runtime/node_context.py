@@ -48,7 +48,6 @@ class ChosenTopic:
     met: set[str] = field(default_factory=set)
 
     def __call__(self, key: Any, value: Any, timestamp: int) -> Any:
-        """Choose a topic and return its name."""
         name = self.choose(key, value, timestamp)
         if not isinstance(name, str) or name not in self.met:
             if not isinstance(name, str) or not is_legal_topic(name):
@@ -108,7 +107,6 @@ class NodeContext:
 
     @property
     def headers(self) -> Headers:
-        """Return the headers of the current record."""
         return self.task.headers
 
     @property
@@ -191,7 +189,6 @@ class NodeContext:
         task.topic, task.partition, task.offset, task.timestamp, task.headers = before
 
     def get_state_store(self, name: str) -> Any:
-        """Return a store of this node, or a global one."""
         if name not in self.stores:
             message = f"Processor {self.node} has no access to StateStore {name} as the store is not connected to it"
             raise InvalidStateStoreError(
@@ -232,8 +229,7 @@ class NodeContext:
         """
         complaint = PUNCTUATOR.complaint(punctuator)
         if complaint is not None:
-            message = f"{self.node}: the punctuator {complaint}"
-            raise TopologyError(message)
+            raise TopologyError(f"{self.node}: the punctuator {complaint}")
         if self.task_id == GLOBAL_TASK:
             message = f"schedule() not supported in global processor context: {self.node} fills a global store"
             raise TopologyError(message)
@@ -290,7 +286,6 @@ class NodeContext:
         self.task.drop(reason)
 
     def commit(self) -> None:
-        """Request a commit soon."""
         self.task.commit_requested = True
 
     def current_system_time_ms(self) -> int:

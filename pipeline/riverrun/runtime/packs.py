@@ -75,14 +75,11 @@ def unpacked(value: bytes) -> Columns:
     columns = columns_of(value)
     keys, values, times, headers = columns
     if not len(keys) == len(values) == len(times) == (len(keys) if headers is None else len(headers)):
-        message = f"its columns are of {len(keys)} keys, {len(values)} values and {len(times)} times"
-        raise ValueError(message)
+        raise ValueError(f"its columns are of {len(keys)} keys, {len(values)} values and {len(times)} times")
     if not times:
-        message = "it holds no records"
-        raise ValueError(message)
+        raise ValueError("it holds no records")
     if max(times) > _LATEST_MS:
-        message = "one of its times has more than 63 bits"
-        raise ValueError(message)
+        raise ValueError("one of its times has more than 63 bits")
     for held in headers or ():
         check_headers(held)
     return columns
@@ -117,7 +114,6 @@ def _has_reserved(records: Iterable[RawFields]) -> bool:
 
 
 def pack_header(writer: TaskId) -> Headers:
-    """Return the headers of a pack."""
     return ((PACK_HEADER, _WRITER.pack(*writer)),)
 
 

@@ -28,11 +28,9 @@ class RecordCollector(Protocol):
         partition: int | None,
     ) -> None:
         """Send a record with its event time (ms); a partition of None is Kafka's default, murmur2 of the key bytes."""
-        ...
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic, or raise `TopicError` if there is none."""
-        ...
 
 
 class Clock(Protocol):
@@ -40,7 +38,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return the current time, in ms since the epoch."""
-        ...
 
 
 class Watch(Protocol):
@@ -48,19 +45,15 @@ class Watch(Protocol):
 
     def opened(self, builder: StoreBuilder, store: StateStore) -> None:
         """Observe that a store was opened; it is not in use yet."""
-        ...
 
     def enter(self, node: str, key: Any, value: Any, topic: str | None) -> int:
         """Observe a call of a node with a key and a value, caused by a record of a topic; return the number of the call."""
-        ...
 
     def leave(self, number: int) -> None:
         """Observe the end of a call, and so of all calls within it; a call that fails does not report its end."""
-        ...
 
     def tell_of_keys(self, message: str) -> None:
         """Observe that a serde does not reproduce the bytes of an input's keys."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,14 +66,12 @@ _line = json_decoder(_Line).decode
 
 
 def answers_of(given: Answers) -> tuple[LookupAnswer, ...]:
-    """Return recorded answers."""
     if not isinstance(given, str | Path):
         return tuple(given)
     try:
         lines = Path(given).read_bytes().splitlines()
     except OSError as error:
-        message = f"The answers in {given} cannot be read: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"The answers in {given} cannot be read: {error.strerror}") from error
     return tuple(_answer(line, f"{given}, line {n}") for n, line in enumerate(lines, 1) if line.strip())
 
 
@@ -84,8 +82,7 @@ def _answer(line: bytes, where: str) -> LookupAnswer:
         message = f"{where} is not an answer: {error}"
         raise ConfigError(message, hint='Write {"node": ..., "argument": ..., "answer": ...}.') from error
     if (found.answer is _NO_ANSWER) == (found.error is None):
-        message = f"{where} needs either answer or error"
-        raise ConfigError(message)
+        raise ConfigError(f"{where} needs either answer or error")
     return LookupAnswer(found.node, found.argument, None if found.error is not None else found.answer, found.error)
 
 
@@ -158,7 +155,6 @@ class RecordingLookups:
 
     Args:
         lookups: Runs the look-ups, and calls `landed` before a task forwards the result.
-        path: The file; its content is replaced.
     """
 
     def __init__(self, lookups: LookupExecutor, path: Path) -> None:
@@ -167,8 +163,7 @@ class RecordingLookups:
         try:
             self._file: TextIO = path.open("w", encoding="utf-8")
         except OSError as error:
-            message = f"Answers cannot be recorded in {path}: {error.strerror}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"Answers cannot be recorded in {path}: {error.strerror}") from error
 
     @property
     def finished(self) -> int:
@@ -181,7 +176,6 @@ class RecordingLookups:
             raise self._refused
 
     def start(self, flight: PendingLookup) -> None:
-        """Start a look-up."""
         landed = flight.landed
 
         def recorded(done: PendingLookup) -> None:

@@ -79,7 +79,6 @@ class GlobalState:
 
     @property
     def stores(self) -> Mapping[str, Any]:
-        """Return the stores by name."""
         return {opened.declared.store.name: opened.store for opened in self._opened.values()}
 
     @property
@@ -88,7 +87,6 @@ class GlobalState:
         return self._context.dropped
 
     def measured(self) -> tuple[Measurement, ...]:
-        """Return the measurements of its processors."""
         return self._context.measured()
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -205,7 +203,6 @@ class ProcessorStateManager:
         return self._own | self._sources
 
     def store(self, name: str) -> Any:
-        """Return a store."""
         if name not in self.stores:
             message = f"Task {self._task} has no store {name}"
             raise InvalidStateStoreError(message, hint=f"It has: {', '.join(sorted(self.stores)) or 'none'}")

@@ -63,7 +63,6 @@ class StuckRecord:
 
     @property
     def coordinates(self) -> Mapping[str, str | int]:
-        """Return the place as errors have it."""
         place: dict[str, str | int] = {"task": self.task}
         if self.topic:
             place |= {"topic": self.topic, "partition": self.partition, "offset": self.offset}

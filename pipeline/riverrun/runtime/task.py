@@ -61,7 +61,6 @@ class TaskCommit:
 
     Args:
         offsets: Next offset and its metadata, per input.
-        changelogs: Changelog partitions written since the last commit.
     """
 
     offsets: Mapping[TopicPartition, tuple[int, str]]

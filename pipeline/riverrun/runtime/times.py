@@ -134,8 +134,7 @@ class Punctuations:
         """Call `punctuate(time_ms)` first when the clock reaches `first_ms`, then at every interval."""
         interval_ms = millis(interval, "punctuation interval")
         if interval_ms < 1:
-            message = f"The minimum supported scheduling interval is 1 ms, not {interval!r}"
-            raise TopologyError(message)
+            raise TopologyError(f"The minimum supported scheduling interval is 1 ms, not {interval!r}")
         schedule = Schedule(first_ms, interval_ms, punctuate)
         self._schedules.append(schedule)
         self.next_due_ms = min(self.next_due_ms, first_ms)
@@ -146,8 +145,7 @@ class Punctuations:
     ) -> Schedule:
         """Call `punctuate` first at `start_ms`, or at the next interval since then if that has passed (KIP-1146)."""
         if start_ms < 0:
-            message = f"The minimum supported start time is the epoch, not {start_ms} ms"
-            raise TopologyError(message)
+            raise TopologyError(f"The minimum supported start time is the epoch, not {start_ms} ms")
         schedule = self.schedule(start_ms, interval, punctuate)
         if start_ms < now_ms:
             schedule.advance(now_ms)
@@ -155,11 +153,9 @@ class Punctuations:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is scheduled."""
         return all(schedule.is_cancelled for schedule in self._schedules)
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether a punctuator is due."""
         # If a clock is set back, Kafka Streams waits until it has caught up; here the next time on the grid counts.
         if now_ms < self._last_ms:
             for schedule in self._schedules:
@@ -274,7 +270,6 @@ class OffsetMetadata:
 
     Args:
         partition_time: Highest event time of the partition so far, ms; -1 if unknown.
-        processor_metadata: Times that processors keep, by key.
         taken: How many records of the pack at the offset have been processed.
         times: Times from which operators and stores continue, by short names without spaces.
         next_time: Event time to which the next record brings the partition, ms; -1 if unknown.
@@ -389,8 +384,7 @@ def _processor_metadata(data: bytes) -> list[tuple[str, int]]:
     for _ in range(count):
         (length,) = struct.unpack_from(">i", data, at)
         if length < 0:
-            message = f"a name of {length} bytes"
-            raise ValueError(message)
+            raise ValueError(f"a name of {length} bytes")
         name = data[at + 4 : at + 4 + length].decode()
         (value,) = struct.unpack_from(">q", data, at + 4 + length)
         entries.append((name, value))

@@ -58,28 +58,22 @@ class SchemaFormat(Protocol):
     @property
     def form(self) -> str | None:
         """Return the form in which the registry hands out schemas; None for the registered form."""
-        ...
 
     def record_name(self, schema: Any) -> str | None:
         """The full name of a schema's records; None if they have none."""
-        ...
 
     def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:
         """Return the schema to write with (`Schema`), after registering the schemas that it references, or None."""
-        ...
 
     def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
         """Return the function that writes values with a schema, after the magic byte and the id."""
-        ...
 
     def reader(self, schema: Any, registry: RegistryClient) -> Read:
         """Return the function that reads values written with a schema; its input includes the magic byte and the id."""
-        ...
 
     @property
     def payload(self) -> Payload | None:
         """Return how payloads of all schemas are read; None if a payload cannot be read without its schema."""
-        ...
 
 
 def framed(
@@ -287,8 +281,7 @@ class _Use:
     def _reader(self, data: bytes) -> Read:
         if len(data) < HEAD_BYTES or data[0] != MAGIC:
             begin = data[:HEAD_BYTES].hex() or "nothing"
-            message = f"a value with a schema begins with 00 and the schema's id, four bytes, not with {begin}"
-            raise ValueError(message)
+            raise ValueError(f"a value with a schema begins with 00 and the schema's id, four bytes, not with {begin}")
         registry = registry_of(self._place.registry)
         _, schema_id = _HEAD.unpack_from(data)
         schema = registry.schema(schema_id, self._format.form)

@@ -40,8 +40,7 @@ def schema_of(type_: Any) -> dict[str, Any]:
     try:
         (top,), parts = msgspec.json.schema_components([type_], ref_template="#/definitions/{name}")
     except TypeError as error:
-        message = f"{type_!r} has no JSON Schema: {error}"
-        raise ConfigError(message, hint="Pass a schema: schema=.") from error
+        raise ConfigError(f"{type_!r} has no JSON Schema: {error}", hint="Pass a schema: schema=.") from error
     for part in parts.values():
         if part.get("type") == "object" and "properties" in part:
             # Closed, so that registries accept further properties as a compatible change.
@@ -163,7 +162,6 @@ class JsonFormat:
 
     @property
     def name(self) -> str:
-        """Return the name of the serde."""
         return "json_schema" if self.text is None else f"json_schema[{json.loads(self.text).get('title', 'object')}]"
 
     @property
@@ -176,12 +174,10 @@ class JsonFormat:
         return client_schema(self.text, "JSON", self.references)
 
     def record_name(self, schema: Any) -> str | None:
-        """Return the title of the schema."""
         title = json.loads(schema.schema_str).get("title")
         return None if title is None else str(title)
 
     def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
-        """Return the function that writes values."""
         encode = JSON.serialize
         if self.type_ is not None:
             return lambda value: head + encode(value)
@@ -247,8 +243,7 @@ def _checker(schema: Any, registry: RegistryClient, *, is_own: bool) -> Callable
             message = "the value, or its schema, is nested too deeply"
             raise ValueError(message) from deep
         if error is not None:
-            message = f"{error.message}, at {error.json_path}"
-            raise ValueError(message)
+            raise ValueError(f"{error.message}, at {error.json_path}")
 
     return check
 
@@ -258,11 +253,9 @@ def _loaded(text: str) -> Any:
         found = json.loads(text)
         check_depth(found)
     except (ValueError, RecursionError) as error:
-        message = f"A JSON Schema cannot be read: {error}"
-        raise SchemaError(message) from error
+        raise SchemaError(f"A JSON Schema cannot be read: {error}") from error
     if not isinstance(found, dict | bool):
-        message = f"A JSON Schema is an object, true or false, not of class {type(found).__name__}"
-        raise SchemaError(message)
+        raise SchemaError(f"A JSON Schema is an object, true or false, not of class {type(found).__name__}")
     return found
 
 
@@ -291,8 +284,7 @@ class _Limits:
         def counted(validator: Any, reference: Any, instance: Any, schema: Any) -> Any:
             self.left -= 1
             if self.left < 0:
-                message = "the schema refers to others too often for the size of the value"
-                raise ValueError(message)
+                raise ValueError("the schema refers to others too often for the size of the value")
             return keyword(validator, reference, instance, schema)
 
         return counted

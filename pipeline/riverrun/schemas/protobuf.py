@@ -99,7 +99,6 @@ class ProtobufFormat:
 
     Args:
         message: The class of messages; None for the writer's.
-        is_plain: Whether values are dicts.
     """
 
     message: type[Any] | None
@@ -107,7 +106,6 @@ class ProtobufFormat:
 
     @property
     def name(self) -> str:
-        """Return the name of the serde."""
         return "protobuf" if self.message is None else f"protobuf[{_descriptor(self.message).full_name}]"
 
     @property
@@ -122,7 +120,6 @@ class ProtobufFormat:
         return _schema(_descriptor(self.message).file, registry, registration)
 
     def record_name(self, schema: Any) -> str | None:  # noqa: ARG002 - a file may have several messages
-        """Return the full name of the message."""
         return None if self.message is None else str(_descriptor(self.message).full_name)
 
     def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
@@ -136,8 +133,7 @@ class ProtobufFormat:
 
         def write(value: Any) -> bytes:
             if value.__class__ is not kind:
-                message = f"{type(value).__name__} is not {kind.DESCRIPTOR.full_name}"
-                raise TypeError(message)
+                raise TypeError(f"{type(value).__name__} is not {kind.DESCRIPTOR.full_name}")
             return start + value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
 
         return write
@@ -276,18 +272,15 @@ def _read_indexes(data: bytes) -> tuple[list[int], int]:
         if count == 0:
             return [0], at
         if count > _DEEPEST:
-            message = f"a message is within {count} others; Protobuf allows {_DEEPEST}"
-            raise ValueError(message)
+            raise ValueError(f"a message is within {count} others; Protobuf allows {_DEEPEST}")
         indexes = []
         for _ in range(count):
             index, at = _read_varint(data, at)
             indexes.append(index)
         if count < 0 or min(indexes) < 0:
-            message = f"the indexes of a message are negative: {data[HEAD_BYTES:at].hex()}"
-            raise ValueError(message)
+            raise ValueError(f"the indexes of a message are negative: {data[HEAD_BYTES:at].hex()}")
     except IndexError as error:
-        message = f"{len(data)} bytes are too few for the indexes of a message"
-        raise ValueError(message) from error
+        raise ValueError(f"{len(data)} bytes are too few for the indexes of a message") from error
     return indexes, at
 
 
@@ -299,8 +292,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte <= 0x7F:  # noqa: PLR2004 - the eighth bit says that more follows
             return (value >> 1) ^ -(value & 1), at
-    message = f"an index of a message has more than {_MOST_BITS} bits"
-    raise ValueError(message)
+    raise ValueError(f"an index of a message has more than {_MOST_BITS} bits")
 
 
 def _class_at(schema: Any, registry: RegistryClient, indexes: list[int]) -> Any:
@@ -312,8 +304,7 @@ def _class_at(schema: Any, registry: RegistryClient, indexes: list[int]) -> Any:
         for index in indexes[1:]:
             found = found.nested_types[index]
     except IndexError as error:
-        message = f"The schema of a message has no message at {indexes}"
-        raise SchemaError(message) from error
+        raise SchemaError(f"The schema of a message has no message at {indexes}") from error
     return GetMessageClass(found)
 
 
@@ -322,8 +313,7 @@ def _file(schema: Any, registry: RegistryClient) -> Any:
     from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - of an extra
 
     if schema.schema_type != "PROTOBUF":
-        message = f"A record has a schema of {schema.schema_type or 'AVRO'}, but the serde reads Protobuf"
-        raise SchemaError(message)
+        raise SchemaError(f"A record has a schema of {schema.schema_type or 'AVRO'}, but the serde reads Protobuf")
     try:
         # A separate pool: one cannot have two versions of a file.
         return _add(DescriptorPool(), "default", schema, registry)

@@ -68,8 +68,7 @@ class _Reader:
             elif word in _LEFT_OUT:
                 self._skip()
             elif word != ";":
-                message = f"{word!r} stands where a declaration is expected"
-                raise ValueError(message)
+                raise ValueError(f"{word!r} stands where a declaration is expected")
         if file.syntax == "proto2":
             file.ClearField("syntax")
 
@@ -118,7 +117,7 @@ class _Reader:
         label = _LABELS.get(word)
         type_ = word if label is None else self._next()
         if type_ == "group":
-            raise ValueError("groups are not supported")  # noqa: EM101, TRY003 - told by the caller
+            raise ValueError("groups are not supported")
         if type_ == "map" and self._peek() == "<":
             return self._map(message)
         name = self._next()
@@ -188,15 +187,14 @@ class _Reader:
 
     def _next(self) -> str:
         if self._at >= len(self._words):
-            raise ValueError("it ends too early")  # noqa: EM101, TRY003 - told by the caller
+            raise ValueError("it ends too early")
         self._at += 1
         return self._words[self._at - 1]
 
     def _expect(self, word: str) -> None:
         found = self._next()
         if found != word:
-            message = f"{found!r} stands where {word!r} is expected"
-            raise ValueError(message)
+            raise ValueError(f"{found!r} stands where {word!r} is expected")
 
 
 def _split(text: str) -> Iterator[str]:

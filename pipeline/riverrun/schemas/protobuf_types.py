@@ -223,16 +223,14 @@ def _fill_message(descriptor: Any, known: dict[str, Fill]) -> Fill:
 
 def _items(value: Any, name: str) -> Iterable[tuple[str, Any]]:
     if not isinstance(value, dict):
-        message = f"{value!r} is not a {name}"
-        raise TypeError(message)
+        raise TypeError(f"{value!r} is not a {name}")
     return value.items()
 
 
 def _check_choice(choice: set[str], given: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in given if name in choice]
     if len(names) > 1:
-        message = f"only one of the fields {' and '.join(names)} may have a value"
-        raise ValueError(message)
+        raise ValueError(f"only one of the fields {' and '.join(names)} may have a value")
 
 
 def _set(setters: dict[str, Fill], name: str, message: Any, field: str, value: Any) -> None:
@@ -299,8 +297,7 @@ def _map_setter(field: Any, known: dict[str, Fill]) -> Fill:
 
 def _boolean(key: str) -> bool:
     if key not in {"true", "false"}:
-        message = f"{key!r} is not a bool"
-        raise ValueError(message)
+        raise ValueError(f"{key!r} is not a bool")
     return key == "true"
 
 

@@ -29,8 +29,7 @@ def json_text(schema: str | Mapping[str, Any] | Sequence[Any] | None, kind: str)
         text = schema if isinstance(schema, str) else json.dumps(schema)
         check_depth(json.loads(text))
     except (TypeError, ValueError, RecursionError) as error:
-        message = f"{kind} must be JSON: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{kind} must be JSON: {error}") from error
     return text
 
 
@@ -54,8 +53,7 @@ def check_depth(schema: Any) -> None:
         level = [part for each in level for part in _parts(each)]
         if not level:
             return
-    message = f"it is nested more than {_DEEPEST} levels deep"
-    raise ValueError(message)
+    raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
 
 
 def _parts(value: Any) -> Iterable[Any]:

@@ -44,7 +44,6 @@ class Registration:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Registration:
-        """Read the settings of a serde."""
         auto_register = settings.get("auto.register.schemas", True)
         use_latest = settings.get("use.latest.version", False)
         if auto_register and use_latest:
@@ -57,7 +56,6 @@ class Registration:
         return cls(auto_register, use_latest, normalize, strategy, settings.get("ignore.rules", False))
 
     def subject(self, place: SerdePlace, record_name: str | None) -> str:
-        """Return the subject of a schema."""
         from confluent_kafka.serialization import MessageField, SerializationContext  # noqa: PLC0415 - of an extra
 
         field = MessageField.KEY if place.is_key else MessageField.VALUE
@@ -82,8 +80,7 @@ def check_settings(serde: str, settings: Mapping[str, Any]) -> None:
                 message, hint=f"{nearest(key, SERDE_SETTINGS)} Settings of clients belong in [schema_registry]."
             )
         if not isinstance(value, SERDE_SETTINGS[key].kind) and not (key == "subject.name.strategy" and callable(value)):
-            message = f"{serde}: {key} cannot be {value!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"{serde}: {key} cannot be {value!r}")
 
 
 def _strategy(given: str | Strategy) -> Strategy:

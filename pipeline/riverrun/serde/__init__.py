@@ -1,6 +1,3 @@
-"""Serdes: one `Serde` per type, byte for byte compatible with Kafka's own serializers.
-
-May import values only.
-"""
+"""Serdes: one `Serde` per type, byte for byte compatible with Kafka's own serializers."""
 
 from __future__ import annotations

@@ -115,16 +115,13 @@ class ReadsFields(Protocol):
     @property
     def known(self) -> Callable[[bytes], Any]:
         """Return the reader of objects; it raises to leave bytes to the serde's function, whose calls may change it."""
-        ...
 
     @property
     def fields(self) -> Sequence[str | None]:
         """The attribute of each item of the tuple; None for an item that is always None."""
-        ...
 
     def holding(self, row: Sequence[Any] | None) -> Any:
         """Return an object that has the items of a tuple as attributes; None for None."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +142,6 @@ class ReadsFramed(Protocol):
     @property
     def known(self) -> tuple[bytes, Callable[[bytes], Any]]:
         """Return a head, and the function that reads what begins with it; calls of the serde's function may change both."""
-        ...
 
     @property
     def compared_bytes(self) -> int | None:
@@ -153,7 +149,6 @@ class ReadsFramed(Protocol):
 
         None if the function takes bytes without their head, and refuses those that begin with a zero byte: another head.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,7 @@ def year_within(text: str) -> tuple[str, int]:
     ('2000-01-01T00:00:00', 2921940)
     """
     if text in {"infinity", "-infinity"}:
-        message = f"{text} is later or earlier than any number: only a text can hold it"
-        raise ValueError(message)
+        raise ValueError(f"{text} is later or earlier than any number: only a text can hold it")
     found = _EXPANDED.fullmatch(text)
     if found is None or 0 < (year := int(found["year"])) <= _LAST_YEAR:
         return text, 0
@@ -166,11 +165,10 @@ def _decimal(scale: int, mode: str | None = "precise") -> Convert:
         if mode != "precise" and _DECIMAL_TEXT.fullmatch(value):
             if mode is None and _MAYBE_BASE64.fullmatch(value):
                 declared = f"{DECIMAL}({scale})"
-                message = (
+                raise ValueError(
                     f"{value} is a decimal as text, or bytes as base64. Declare which, by decimal.handling.mode of the "
                     f"connector: {declared} string, or {declared} precise"
                 )
-                raise ValueError(message)
             return value
         unscaled = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
         digits = tuple(int(digit) for digit in str(abs(unscaled)))
@@ -233,8 +231,7 @@ def row_converter(columns: Mapping[str, Convert | None]) -> Convert | None:
                 try:
                     found[name] = convert(found[name])
                 except (ValueError, TypeError, ArithmeticError, KeyError) as error:
-                    message = f"column {name}: {error}"
-                    raise ValueError(message) from error
+                    raise ValueError(f"column {name}: {error}") from error
         return found
 
     return _nullable(row)

@@ -116,7 +116,6 @@ class _Schemas(Generic[C]):
         self._known: dict[bytes, C] = {}
 
     def of(self, text: bytes) -> C:
-        """Return the converters of a schema."""
         if text not in self._known:
             if len(self._known) >= _MOST_SCHEMAS:
                 self._known.clear()
@@ -217,8 +216,7 @@ def rows_serdes(keys: Serde[Any], changes: Serde[Any]) -> tuple[Serde[Any], Serd
 def _arguments(changes: Serde[Any]) -> tuple[Any, ...]:
     function, arguments = changes.remake or (None, ())
     if function is not changes_serde:
-        message = f"{changes.name} does not read changes of rows: use Consumed.debezium()"
-        raise TypeError(message)
+        raise TypeError(f"{changes.name} does not read changes of rows: use Consumed.debezium()")
     return arguments
 
 
@@ -256,11 +254,9 @@ def row_now(change: RowChange[V] | None) -> V | None:
 
 
 def row_after(change: RowChange[V]) -> V:
-    """Return the row after a change that is no deletion."""
     if change.after is None:
         cause = "its table was truncated" if change.op == TRUNCATE else f"a change with op {change.op!r} has no row"
-        message = f"No row can be read: {cause}"
-        raise ValueError(message)
+        raise ValueError(f"No row can be read: {cause}")
     return change.after
 
 
@@ -283,7 +279,6 @@ class _Reader:
         self._schemas = _Schemas(_of_envelope)
 
     def read(self, data: bytes) -> RowChange[Any]:
-        """Return the change."""
         if not _is_json(data):
             found = msgspec.to_builtins(self._read_other(data))
             return self._change(_envelope(found, _to_envelope, _unchanged), self._declared, lambda: found)
@@ -300,8 +295,7 @@ class _Reader:
             return self._of_row(content(), converters.row)
         if envelope.op not in _OPERATIONS:
             found = "there is no op" if envelope.op is None else f"its op is {envelope.op!r}"
-            message = f"this is not a Debezium change: {found}. {_NO_ENVELOPE_HINT}"
-            raise ValueError(message)
+            raise ValueError(f"this is not a Debezium change: {found}. {_NO_ENVELOPE_HINT}")
         after, unavailable = self._available(envelope.after)
         return RowChange(
             envelope.op,
@@ -360,8 +354,7 @@ def _row(make: Callable[[Any], Any], columns: Any, unavailable: tuple[str, ...])
         reason = not_sent(unavailable) if unavailable else _beyond(columns)
         if not reason:
             raise
-        message = f"{error}. {reason}"
-        raise ValueError(message) from error
+        raise ValueError(f"{error}. {reason}") from error
 
 
 def _beyond(columns: Any) -> str:

@@ -36,8 +36,7 @@ def micros(time_ms: int) -> int:
     1000000
     """
     if not FIRST_MS <= time_ms <= LAST_MS:
-        message = f"{time_ms} ms is a time outside the years 1 to 9999"
-        raise TimeMisfitError(message)
+        raise TimeMisfitError(f"{time_ms} ms is a time outside the years 1 to 9999")
     return time_ms * 1000
 
 
@@ -60,8 +59,7 @@ def moment_in(text: str) -> dt.datetime:
     try:
         return _moment(text)
     except msgspec.ValidationError as error:
-        message = f"{text!r} is not a time of the years 1 to 9999"
-        raise TimeMisfitError(message) from error
+        raise TimeMisfitError(f"{text!r} is not a time of the years 1 to 9999") from error
 
 
 def exact_double(value: float) -> float:
@@ -72,16 +70,14 @@ def exact_double(value: float) -> float:
     """
     found = float(value)
     if found != value and isinstance(value, int):
-        message = f"{value} is not exact as a double"
-        raise ValueError(message)
+        raise ValueError(f"{value} is not exact as a double")
     return found
 
 
 def refuse_nanos(text: str) -> None:
     """Refuse a text with a time that has more digits than microseconds."""
     if _NANOS.search(text):
-        message = f"{text!r} has nanoseconds, and columns have microseconds"
-        raise TimeMisfitError(message)
+        raise TimeMisfitError(f"{text!r} has nanoseconds, and columns have microseconds")
 
 
 def refuse_cut_times(value: Any, written: Any) -> None:
@@ -136,8 +132,7 @@ def in_microseconds(column: pa.Array) -> pa.Array:
     try:
         return column if kind == column.type else column.cast(kind)
     except pa.ArrowInvalid as error:
-        message = f"it has times with nanoseconds, or outside the years 1 to 9999: {error}"
-        raise ValueError(message) from error
+        raise ValueError(f"it has times with nanoseconds, or outside the years 1 to 9999: {error}") from error
 
 
 def _in_microseconds(kind: pa.DataType) -> pa.DataType:

@@ -107,12 +107,10 @@ def subscription_serde(primary_key: Serde[Any]) -> Serde[Subscription]:
         version, hash_, start = _head(data, 2, _SUBSCRIPTION_VERSION)
         end = len(data) - (_INT.size if version > 0 else 0)
         if end < start:
-            message = f"{len(data)} bytes are too few for a subscription"
-            raise ValueError(message)
+            raise ValueError(f"{len(data)} bytes are too few for a subscription")
         partition = _INT.unpack_from(data, end)[0] if version > 0 else None
         if partition is not None and partition < 0:
-            message = f"a subscription cannot ask for answers in partition {partition}"
-            raise ValueError(message)
+            raise ValueError(f"a subscription cannot ask for answers in partition {partition}")
         known = _INSTRUCTIONS.get(data[1])
         instruction = Instruction(data[1]) if known is None else known
         return _made(Subscription, (hash_, instruction, decode(data[start:end]), partition))
@@ -166,8 +164,7 @@ def combined_key(foreign_key: bytes, primary_key: bytes = b"") -> bytes:
 def _head(data: bytes, size: int, highest_version: int) -> tuple[int, bytes | None, int]:
     """Return the version, the hash, and the position of the rest."""
     if len(data) < size:
-        message = f"{len(data)} bytes are too few for a message of a foreign-key join"
-        raise ValueError(message)
+        raise ValueError(f"{len(data)} bytes are too few for a message of a foreign-key join")
     version = data[0] & _VERSION_BITS
     if version > highest_version:
         message = f"a foreign-key join cannot read version {version} of its messages, only up to {highest_version}"
@@ -175,6 +172,5 @@ def _head(data: bytes, size: int, highest_version: int) -> tuple[int, bytes | No
     if data[0] & _NO_HASH:
         return version, None, size
     if len(data) < size + _HASH_BYTES:
-        message = f"{len(data)} bytes are too few for the hash of a foreign-key join"
-        raise ValueError(message)
+        raise ValueError(f"{len(data)} bytes are too few for the hash of a foreign-key join")
     return version, data[size : size + _HASH_BYTES], size + _HASH_BYTES

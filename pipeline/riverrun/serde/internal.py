@@ -62,8 +62,7 @@ def encode_change(new: bytes | None, old: bytes | None) -> bytes:
     """
     if new is None:
         if old is None:
-            message = "a change needs a new value, an old one, or both"
-            raise ValueError(message)
+            raise ValueError("a change needs a new value, an old one, or both")
         return old + b"\x00"
     if old is None:
         return new + b"\x01"
@@ -71,16 +70,13 @@ def encode_change(new: bytes | None, old: bytes | None) -> bytes:
 
 
 def decode_change(data: bytes) -> ChangeBytes:
-    """Decode both sides of a change."""
     flag = data[-1] if data else -1
     if flag not in range(_BOTH + _WITH_IS_LATEST + 1):
-        message = f"a change ends with a flag from 0 to 5, not {flag if data else 'nothing'}"
-        raise ValueError(message)
+        raise ValueError(f"a change ends with a flag from 0 to 5, not {flag if data else 'nothing'}")
     is_latest, body = True, data[:-1]
     if flag >= _WITH_IS_LATEST:
         if not body:
-            message = "a change with flag 3 to 5 has a byte before the flag"
-            raise ValueError(message)
+            raise ValueError("a change with flag 3 to 5 has a byte before the flag")
         flag -= _WITH_IS_LATEST
         is_latest, body = body[-1] != 0, body[:-1]
     if flag == _OLD:
@@ -90,8 +86,7 @@ def decode_change(data: bytes) -> ChangeBytes:
     length, start = _read_varint(body)
     # A foreign length must not read past the value: slices would end silently.
     if not 0 <= length <= len(body) - start:
-        message = f"a new value of {length} bytes does not fit into a change of {len(data)} bytes"
-        raise ValueError(message)
+        raise ValueError(f"a new value of {length} bytes does not fit into a change of {len(data)} bytes")
     return ChangeBytes(body[start : start + length], body[start + length :], is_latest)
 
 
@@ -132,8 +127,7 @@ def _read_varint(data: bytes) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * at
         if byte <= 0x7F:  # noqa: PLR2004 - the eighth bit says that more follows
             return (value >> 1) ^ -(value & 1), at + 1
-    message = f"a length takes at most {_VARINT_MAX_BYTES} bytes: {data[:_VARINT_MAX_BYTES].hex()}"
-    raise ValueError(message)
+    raise ValueError(f"a length takes at most {_VARINT_MAX_BYTES} bytes: {data[:_VARINT_MAX_BYTES].hex()}")
 
 
 _INT, _LONG = struct.Struct(">i"), struct.Struct(">q")
@@ -166,8 +160,7 @@ def decode_buffered(data: bytes) -> BufferedRecord:
     try:
         return _decoded(data)
     except struct.error as error:
-        message = f"{len(data)} bytes are too few for a buffered record: {error}"
-        raise ValueError(message) from error
+        raise ValueError(f"{len(data)} bytes are too few for a buffered record: {error}") from error
 
 
 def _decoded(data: bytes) -> BufferedRecord:
@@ -215,8 +208,7 @@ def _read(data: bytes, at: int) -> tuple[bytes | None, int]:
     (length,) = _INT.unpack_from(data, at)
     at += _INT.size
     if length > len(data) - at:
-        message = f"truncated: expected {length} bytes at byte {at}, but only {len(data) - at} are left"
-        raise ValueError(message)
+        raise ValueError(f"truncated: expected {length} bytes at byte {at}, but only {len(data) - at} are left")
     return (None, at) if length < 0 else (data[at : at + length], at + length)
 
 
@@ -256,8 +248,7 @@ def join_side_key(inner: Serde[Any]) -> Serde[JoinSideKey]:
 
     def deserialize(data: bytes) -> JoinSideKey:
         if len(data) < _KEY_HEAD.size:
-            message = f"{len(data)} bytes are too few for the key of a join"
-            raise ValueError(message)
+            raise ValueError(f"{len(data)} bytes are too few for the key of a join")
         timestamp, side = _KEY_HEAD.unpack_from(data)
         return JoinSideKey(timestamp, _is_left(side), decode(data[_KEY_HEAD.size :]))
 
@@ -285,8 +276,7 @@ def join_side_value(left: Serde[Any], right: Serde[Any]) -> Serde[JoinSideValue]
 
 def _is_left(side: int) -> bool:
     if side not in {0, 1}:
-        message = f"the side of a join is 0 or 1, not {side if side >= 0 else 'missing'}"
-        raise ValueError(message)
+        raise ValueError(f"the side of a join is 0 or 1, not {side if side >= 0 else 'missing'}")
     return side == 1
 
 
@@ -303,21 +293,18 @@ def encode_list(entries: Sequence[bytes]) -> bytes:
 
 
 def decode_list(data: bytes) -> list[bytes]:
-    """Decode a list of values."""
     if len(data) < _LIST_HEAD.size or data[0] != _VARIABLE_SIZE:
         message = f"a list of values begins with 0x01 and its length, not {data[: _LIST_HEAD.size].hex() or 'nothing'}"
         raise ValueError(message)
     at, entries, count = _LIST_HEAD.size, [], _LIST_HEAD.unpack_from(data)[1]
     # Before the loop: a foreign count must not make it run two billion times.
     if not 0 <= count * _LENGTH.size <= len(data) - at:
-        message = f"{count} values do not fit into a list of {len(data)} bytes"
-        raise ValueError(message)
+        raise ValueError(f"{count} values do not fit into a list of {len(data)} bytes")
     for _ in range(count):
         start = at + _LENGTH.size
         length = _LENGTH.unpack_from(data, at)[0] if start <= len(data) else -1
         at = start + length
         if length < 0 or at > len(data):
-            message = f"a value does not fit into a list of {len(data)} bytes, at byte {start - _LENGTH.size}"
-            raise ValueError(message)
+            raise ValueError(f"a value does not fit into a list of {len(data)} bytes, at byte {start - _LENGTH.size}")
         entries.append(data[start:at])
     return entries

@@ -85,7 +85,6 @@ class ColumnsReader:
     What it refuses is left to the serde, and then shown to `learn`.
 
     Args:
-        attributes: The attribute of each column.
         known: The function that reads bytes, and the class of objects that have the columns. Values of other classes are the
             serde's.
         learns: Whether `learn` may change `known`.
@@ -179,5 +178,4 @@ class _Unknown:
 
 
 def _refuse(_data: bytes) -> Any:
-    message = "no object has been read yet"
-    raise ValueError(message)
+    raise ValueError("no object has been read yet")

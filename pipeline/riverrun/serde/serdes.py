@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 
 def _fixed(name: str, layout: str, value_type: Any, immutable: type | None = None) -> Serde[T]:
-    """Return a serde of numbers with a fixed layout."""
     packer = struct.Struct(layout)
     unpack = packer.unpack
 
@@ -29,8 +28,7 @@ def _fixed(name: str, layout: str, value_type: Any, immutable: type | None = Non
         try:
             value: T = unpack(data)[0]
         except struct.error as error:
-            message = f"{name} takes {packer.size} bytes, not {len(data)}"
-            raise ValueError(message) from error
+            raise ValueError(f"{name} takes {packer.size} bytes, not {len(data)}") from error
         return value
 
     serialize: Callable[[T], bytes] = packer.pack
@@ -55,8 +53,7 @@ def _boolean_bytes(value: bool) -> bytes:  # noqa: FBT001 - the value itself, no
 
 def _boolean(data: bytes) -> bool:
     if data not in {b"\x00", b"\x01"}:
-        message = f"boolean takes one byte, 0 or 1, not {data.hex() or 'none'}"
-        raise ValueError(message)
+        raise ValueError(f"boolean takes one byte, 0 or 1, not {data.hex() or 'none'}")
     return data == b"\x01"
 
 
@@ -124,8 +121,7 @@ def _may_hold_no_number(value: Any) -> bool:
 
 def _refuse_numbers(value: Any, path: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        message = f"JSON cannot represent {value}{path and f' (at {path[1:]})'}: write None, or use DOUBLE"
-        raise ValueError(message)
+        raise ValueError(f"JSON cannot represent {value}{path and f' (at {path[1:]})'}: write None, or use DOUBLE")
     if isinstance(value, dict):
         for name, part in value.items():
             _refuse_numbers(part, f"{path}.{name}")

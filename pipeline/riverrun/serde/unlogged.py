@@ -29,11 +29,7 @@ _POINT = (-99_999_999, -99_999_999)
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """The forms of a placeholder in columns of each type.
-
-    Args:
-        text: The form in columns of text.
-    """
+    """The forms of a placeholder in columns of each type."""
 
     text: str
     _texts: frozenset[str]
@@ -44,8 +40,7 @@ class Placeholder:
         """Return the forms of the connector's `unavailable.value.placeholder`; after `hex:`, it is bytes."""
         data = bytes.fromhex(text[len(_HEX) :]) if text.startswith(_HEX) else text.encode()
         if not data:
-            message = "a placeholder needs a text: an empty one would stand for empty values"
-            raise ValueError(message)
+            raise ValueError("a placeholder needs a text: an empty one would stand for empty values")
         text = data.decode(errors="replace")
         as_bytes = {base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode(), data.hex()}
         # As Java's `UUID.nameUUIDFromBytes` and signed bytes.
@@ -56,7 +51,6 @@ class Placeholder:
         return cls(text, frozenset({text, as_json, *as_bytes}), (*lists, numbers, {text: text}))
 
     def stands_in(self, value: Any) -> bool:
-        """Return whether a column has the placeholder, and not a value."""
         if value.__class__ is str:
             return value in self._texts
         if value.__class__ is dict:

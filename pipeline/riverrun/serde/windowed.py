@@ -52,11 +52,9 @@ def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[
 
     def deserialize(data: bytes) -> Windowed[K]:
         if size_ms is None:
-            message = f"windowed({inner.name}) needs the size of the windows to read keys"
-            raise ValueError(message)
+            raise ValueError(f"windowed({inner.name}) needs the size of the windows to read keys")
         if len(data) < _START.size:
-            message = f"a windowed key takes at least {_START.size} bytes, not {len(data)}"
-            raise ValueError(message)
+            raise ValueError(f"a windowed key takes at least {_START.size} bytes, not {len(data)}")
         (start,) = _START.unpack(data[-8:])
         return Windowed(decode(data[:-8]), Window(start, end_of(start, size_ms)))
 
@@ -176,12 +174,10 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
 
     def deserialize(data: bytes) -> Windowed[K]:
         if len(data) < _END_AND_START.size:
-            message = f"a session key takes at least {_END_AND_START.size} bytes, not {len(data)}"
-            raise ValueError(message)
+            raise ValueError(f"a session key takes at least {_END_AND_START.size} bytes, not {len(data)}")
         end, start = _END_AND_START.unpack(data[-16:])
         if not 0 <= start <= end:
-            message = f"a session from {start} to {end} ms ends before it begins, or begins before 1970"
-            raise ValueError(message)
+            raise ValueError(f"a session from {start} to {end} ms ends before it begins, or begins before 1970")
         return Windowed(decode(data[:-16]), Window(start, end))
 
     def partition_key(key: Windowed[K]) -> bytes:

@@ -94,10 +94,7 @@ class Admission:
     """Passes admitted requests on to an application, and answers all others itself.
 
     Args:
-        app: The application.
-        access: Decides which callers are admitted.
         clock: Returns the time: questions of other instances are valid for some minutes.
-        open_paths: Paths that need no token.
     """
 
     def __init__(self, app: App, access: Access, clock: Clock, open_paths: AbstractSet[str] = OPEN_PATHS) -> None:
@@ -107,7 +104,6 @@ class Admission:
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -42,7 +42,6 @@ class Streams:
 
     @property
     def open_streams(self) -> int:
-        """Number of open streams."""
         return len(self._open)
 
     @property
@@ -135,7 +134,6 @@ _SHOWN = 1000
 
 
 def as_json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a response in JSON."""
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
 
 
@@ -157,7 +155,6 @@ async def as_events(streams: Streams) -> Response:
 
 
 def show_errors(api: FastAPI) -> None:
-    """Show errors of requests as JSON."""
 
     @api.exception_handler(HTTPException)
     def send_away(request: Request, error: HTTPException) -> Response:
@@ -182,7 +179,6 @@ def _reason(error: BaseException) -> str:
 
 
 def serve_files(api: FastAPI, files: Mapping[str, tuple[str, str]]) -> None:
-    """Serve the files of a page."""
     for path, (body, media_type) in files.items():
         api.add_api_route(path, _file(body, media_type), include_in_schema=path == "/")
 

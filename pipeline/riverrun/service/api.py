@@ -65,11 +65,9 @@ class ServedInstance(Host, Watched, Protocol):
 
     def scale(self, threads: int) -> None:
         """Change the number of stream threads."""
-        ...
 
     def pause(self, *, paused: bool = True) -> None:
         """Pause processing, or resume it."""
-        ...
 
 
 class Parameters(BaseModel):
@@ -381,13 +379,11 @@ def _read(reader: StoreReader, store: str, key: str | None, asked: Parameters, r
 
 
 def _partitions(place: StorePlace, key: bytes | None, asked: Parameters) -> list[int]:
-    """Return the partitions of a store to ask: the named one, the one that has the key, or all."""
     if asked.partition is not None:
         if asked.partition >= max(len(place.tasks), 1):
-            message = (
+            raise ValueError(
                 f"Store {place.builder.name} has {len(place.tasks)} partitions, but no partition {asked.partition}"
             )
-            raise ValueError(message)
         return [asked.partition]
     return place.partitions_of(key)
 

@@ -77,23 +77,18 @@ class Browsed(Protocol):
 
     def topics(self) -> list[dict[str, Any]]:
         """Return the topics that the application reads or writes for others."""
-        ...
 
     def records(self, topic: str, asked: Asked) -> dict[str, Any]:
         """Return a page of a topic's records."""
-        ...
 
     def letters(self, asked: AskedLetters) -> dict[str, Any]:
         """Return a page of dead letters."""
-        ...
 
     def letter(self, place: str) -> dict[str, Any] | None:
         """Return a letter; None if there is none at this place."""
-        ...
 
     def turn(self) -> AbstractContextManager[bool]:
         """Take a turn among few readers."""
-        ...
 
 
 class Browsing:
@@ -250,8 +245,7 @@ def _own_name(application: Application, topic: str) -> str:
     names = {staged.get(name, name): name for name in topology.sink_topics}
     names |= {name: name for name in topology.external_topics}
     if topic not in names:
-        message = f"The application neither reads nor writes {topic[:_LONGEST_TEXT]} for others"
-        raise ConfigError(message)
+        raise ConfigError(f"The application neither reads nor writes {topic[:_LONGEST_TEXT]} for others")
     return names[topic]
 
 

@@ -98,7 +98,6 @@ class ConnectionLimits:
     """Limits that all connections of a server share.
 
     Args:
-        connections: Maximum number of simultaneous connections.
         header_s: Maximum time for headers (seconds).
         slow_s: Maximum time in which a reader may take nothing of a waiting answer (seconds).
         tls: Encrypts connections; None leaves them in clear.
@@ -124,7 +123,6 @@ class ConnectionLimits:
         return True
 
     def leave(self, connection: LimitedConnection) -> None:
-        """Remove a connection that has ended."""
         self._open.pop(connection, None)
 
     def heard(self, connection: LimitedConnection) -> None:
@@ -144,7 +142,6 @@ class LimitedConnection(asyncio.Protocol):
     """One connection: passes data within the limits on to the web server's protocol.
 
     Args:
-        limits: The limits of all connections.
         new_protocol: Makes the web server's protocol, which knows its current request (`cycle`).
     """
 
@@ -167,7 +164,6 @@ class LimitedConnection(asyncio.Protocol):
         return cycle is None or cycle.response_complete
 
     def drop(self) -> None:
-        """End the connection at once."""
         self._stop_waiting()
         self._limits.leave(self)
         self._transport.abort()

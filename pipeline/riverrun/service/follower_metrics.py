@@ -31,7 +31,6 @@ class FollowerMetrics(Collector):
 
     Args:
         kind: `export`, `import` or `archive`.
-        name: Name of the export, import or archive.
     """
 
     def __init__(self, kind: str, name: str) -> None:
@@ -40,7 +39,6 @@ class FollowerMetrics(Collector):
         self._committed_at: float | None = None
 
     def take(self, report: FollowReport) -> None:
-        """Take the metrics of a report."""
         self._report = report
         if report.since_commit is not None:
             self._committed_at = SystemClock().now_ms() / 1000 - report.since_commit

@@ -48,18 +48,15 @@ class Watched(MeasuredInstance, Protocol):
     @property
     def assignment(self) -> AssignmentInfo | None:
         """The leader's last assignment, which says where all tasks are."""
-        ...
 
     def failed(self) -> tuple[FailedRecord, ...]:
         """Return the last failures: of records that were skipped, and of stream threads that have ended."""
-        ...
 
 
 class Ring:
     """The last samples of several series: a time, and a number of each series that is known then.
 
     Args:
-        slots: Greatest number of samples.
         most_series: Greatest number of series. Others are left out until one has no number any more.
     """
 

@@ -45,9 +45,6 @@ class _Names:
     """Names of topics and stores in the picture of a sub-topology.
 
     Args:
-        reads: Names of topics that it reads, by the topic's full name.
-        writes: Names of topics that it writes, likewise.
-        stores: Stores by their changelogs' names.
         other_reads: Stands for further topics that it reads: the pattern of their names; empty if there is none.
     """
 
@@ -58,7 +55,6 @@ class _Names:
 
     @classmethod
     def of(cls, sub: SubTopology, application: Application) -> _Names:
-        """Return the names of a sub-topology."""
         published, sinks = application.published or {}, [node for node in sub.nodes if isinstance(node, SinkNode)]
         topics = [sink.topic for sink in sinks if isinstance(sink.topic, str)]
         patterns = [source.pattern.pattern for source in sub.sources if source.pattern is not None]
@@ -347,7 +343,6 @@ class _States:
         self._sizes: tuple[float, dict[str, int]] = (float("-inf"), {})
 
     async def event(self) -> bytes:
-        """Return the newest event."""
         now = time.monotonic()
         if now - self._sizes[0] >= _SIZES_EVERY_SECONDS:
             # The time is set before the await: readers that come meanwhile take the old sizes, and do not read them as well.

@@ -58,20 +58,16 @@ class MeasuredInstance(Protocol):
     @property
     def id(self) -> str:
         """Identifies the instance."""
-        ...
 
     @property
     def application(self) -> Application:
         """The application that it runs."""
-        ...
 
     def status(self) -> InstanceStatus:
         """Return the state of the instance."""
-        ...
 
     def reports(self) -> Mapping[int, ThreadReport]:
         """Return the last reports of its stream threads."""
-        ...
 
 
 def registry_of(host: MeasuredInstance) -> CollectorRegistry:

@@ -57,7 +57,6 @@ class Peers:
 
     Args:
         signatures: Sign questions; None without a token, where only instances of this machine are asked.
-        clock: Returns the time.
         tls: Checks the certificates of others; None asks in clear.
         transport: Sends questions elsewhere, in tests.
         within_s: Maximum time for a whole answer (seconds), however slowly it arrives.
@@ -93,7 +92,6 @@ class Peers:
         loop.call_soon_threadsafe(loop.stop)
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop of all questions."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -108,8 +106,7 @@ class Peers:
             raise NoAnswerError(str(error)) from error
         # Without a token, an answer cannot be checked: only processes of this machine are trusted so far.
         if self._signatures is None and not address.is_loopback:
-            message = f"{server} is another machine: requests to it need a token (server.token)"
-            raise NoAnswerError(message)
+            raise NoAnswerError(f"{server} is another machine: requests to it need a token (server.token)")
         request = self._client.build_request(
             "GET",
             f"{self._scheme}://{address}{path}",
@@ -126,18 +123,15 @@ class Peers:
         try:
             response, body = asked.result()
         except TimeoutError as error:
-            message = f"{server} has not answered within {seconds:.1f} s"
-            raise NoAnswerError(message) from error
+            raise NoAnswerError(f"{server} has not answered within {seconds:.1f} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            message = f"{server} does not answer: {str(error)[:_SHOWN]}"
-            raise NoAnswerError(message) from error
+            raise NoAnswerError(f"{server} does not answer: {str(error)[:_SHOWN]}") from error
         self._check(server, question, response, body)
         try:
             return Answer(response.status_code, response.headers, msgspec.json.decode(body))
         # Bytes that are no UTF-8 raise UnicodeDecodeError, not msgspec's DecodeError.
         except (ValueError, RecursionError) as error:
-            message = f"{server} answers with status {response.status_code}, and without JSON"
-            raise NoAnswerError(message) from error
+            raise NoAnswerError(f"{server} answers with status {response.status_code}, and without JSON") from error
 
     async def _ask(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
         response = await self._client.send(request, stream=True)
@@ -145,15 +139,13 @@ class Peers:
         try:
             # A peer may ignore what was accepted.
             if "Content-Encoding" in response.headers:
-                message = "the answer has an encoding that was not requested"
-                raise httpx.ReadError(message)
+                raise httpx.ReadError("the answer has an encoding that was not requested")
             async for part in response.aiter_bytes():
                 body += part
                 # No lock: all questions run in one event loop.
                 self._held_bytes += len(part)
                 if len(body) > _MAX_ANSWER_BYTES or self._held_bytes > _MAX_HELD_BYTES:
-                    message = f"more than {_MAX_ANSWER_BYTES} bytes, or {_MAX_HELD_BYTES} in all answers"
-                    raise httpx.ReadError(message)
+                    raise httpx.ReadError(f"more than {_MAX_ANSWER_BYTES} bytes, or {_MAX_HELD_BYTES} in all answers")
         finally:
             self._held_bytes -= len(body)
             await response.aclose()
@@ -165,8 +157,7 @@ class Peers:
         shown, status = response.headers.get(SIGNATURE, ""), response.status_code
         # Any process may answer at an address that a member has named.
         if not self._signatures.is_answer(shown, question, status, response.headers, body):
-            message = f"{server} answers with status {status}, and does not prove that it knows the token"
-            raise NoAnswerError(message)
+            raise NoAnswerError(f"{server} answers with status {status}, and does not prove that it knows the token")
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
@@ -187,9 +178,7 @@ class Members:
     """The instances of one version, asked from outside the application.
 
     Args:
-        streams: Their settings.
         token: Their `server.token`; empty for none.
-        application_id: Their version.
     """
 
     def __init__(self, streams: StreamsConfig, token: str, application_id: str) -> None:
@@ -203,9 +192,7 @@ class Members:
         if answer.status == _OK:
             return answer.body
         reason = answer.body.get("message", "") if isinstance(answer.body, dict) else ""
-        message = f"{server} answers with status {answer.status}: {reason}"
-        raise NoAnswerError(message)
+        raise NoAnswerError(f"{server} answers with status {answer.status}: {reason}")
 
     def close(self) -> None:
-        """Close connections."""
         self._peers.close()

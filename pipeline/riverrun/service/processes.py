@@ -41,8 +41,6 @@ class Planned:
     """A query as its instance reads it from a store: bytes and plain values.
 
     Args:
-        columns: Names and types of its rows.
-        store: The store that it reads, by its name in the topology.
         keys: The keys to look up; None for all keys between the bounds.
         lower: First key; None if there is no lower bound.
         upper: Last key; None if there is no upper bound.
@@ -67,8 +65,6 @@ class Mistake:
 
     Args:
         error: The kind of error, for programs.
-        message: The reason, as text.
-        status: The status of HTTP.
     """
 
     error: str
@@ -90,8 +86,6 @@ class QueryRefusedError(Exception):
 
     Args:
         error: The kind of error, for programs.
-        message: The reason, as text.
-        status: The status of HTTP.
     """
 
     def __init__(self, error: str, message: str, status: int) -> None:
@@ -123,12 +117,10 @@ class QueryProcesses:
 
     @property
     def seconds(self) -> float:
-        """Maximum time for a query."""
         return self._streams.server_query_timeout_ms / 1000
 
     @property
     def most(self) -> int:
-        """Maximum number of queries at a time."""
         return self._streams.server_query_processes
 
     def start(self) -> None:
@@ -221,12 +213,10 @@ class QueryProcess:
         return self._child.is_alive()
 
     def end(self) -> None:
-        """Kill the process."""
         self._child.kill()
         self._child.join()
 
     def plan(self, text: str, until: float) -> Planned:
-        """Plan a query."""
         found: Planned = self._ask(text, text, until)
         return found
 

@@ -119,7 +119,6 @@ class _Computer:
         self._row: Callable[[Any], Any]
 
     def answer(self, question: Any) -> Any:
-        """Return the answer to a question, or what is wrong with it."""
         try:
             return self._plan(question) if isinstance(question, str) else self._rows(*question)
         except StreamsError as error:
@@ -189,10 +188,8 @@ def _selected(text: str) -> Select:
                 return select
     # The parser descends recursively, and the text is the caller's.
     except RecursionError:
-        message = "The query is nested too deeply"
-        raise SqlError(message) from None
-    message = "A query must be a single SELECT"
-    raise SqlError(message)
+        raise SqlError("The query is nested too deeply") from None
+    raise SqlError("A query must be a single SELECT")
 
 
 def _row_maker(pulled: PullQuery, builder: StoreBuilder) -> Callable[[Any], Any]:

@@ -48,35 +48,28 @@ class Host(Protocol):
     @property
     def server(self) -> str:
         """`host:port` of its HTTP interface."""
-        ...
 
     @property
     def application(self) -> Application:
         """The application that it runs."""
-        ...
 
     @property
     def layout(self) -> Layout | None:
         """Its tasks; None before they are known."""
-        ...
 
     @property
     def live_version(self) -> str | None:
         """The version that is live; None if the application was never released."""
-        ...
 
     def status(self) -> InstanceStatus:
         """Return the status of this instance."""
-        ...
 
     @property
     def assignment(self) -> AssignmentInfo | None:
         """The leader's last assignment, which says where all tasks are."""
-        ...
 
     def ask(self, question: StoreQuery) -> AnswerPage | Refusal:
         """Answer a question to a task that runs here."""
-        ...
 
 
 _OK = 200
@@ -111,13 +104,11 @@ class Bookmark:
 
     @classmethod
     def parse(cls, text: str) -> Bookmark:
-        """Read the text form."""
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             partition, after = json_decoder(tuple[int, RowPlace | None]).decode(data)
         except (ValueError, msgspec.MsgspecError) as error:
-            message = f"{shortened(text)} is not the `next` of a page"
-            raise ValueError(message) from error
+            raise ValueError(f"{shortened(text)} is not the `next` of a page") from error
         return cls(partition, after)
 
 
@@ -126,7 +117,6 @@ class ShownRows:
     """An answer as HTTP shows it.
 
     Args:
-        rows: The rows found.
         next: Where the next page begins (`Bookmark`); None if this is the last.
         position: The point in history that the answer is from (`POSITION`).
         role: The role of the answering task (`ROLE`).
@@ -143,11 +133,7 @@ class StoreRequest:
     """A question about a store.
 
     Args:
-        store: The store, and the tasks that have its partitions.
-        query: The query of each of its partitions.
         path: Path under which other instances answer this question.
-        params: Parameters of that request.
-        limit: Maximum number of rows.
         allows_standby: Whether a standby may answer, whose rows may be older.
         is_forwarded: Whether another instance has forwarded it; then it is not forwarded again.
         is_raw: Whether keys and values are wanted as base64url of their bytes.
@@ -175,7 +161,6 @@ class StoreReader:
         self._placed: Layout | None = None
 
     def places(self) -> Mapping[str, StorePlace]:
-        """Return all stores by name."""
         layout, application = self._host.layout, self._host.application
         if layout is None:
             raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is starting"))
@@ -186,7 +171,6 @@ class StoreReader:
         return self._places
 
     def place(self, store: str) -> StorePlace:
-        """Return a store and its place."""
         places = self.places()
         if store not in places:
             known = ", ".join(sorted(places)) or "none"
@@ -211,8 +195,7 @@ class StoreReader:
         roles: set[str] = set()
         mark = start or Bookmark(partitions[0])
         if mark.partition not in partitions:
-            message = f"The page is of partition {mark.partition}, which the request leaves out"
-            raise ValueError(message)
+            raise ValueError(f"The page is of partition {mark.partition}, which the request leaves out")
         for partition in [number for number in partitions if number >= mark.partition]:
             after = mark.after if partition == mark.partition else None
             if len(rows) >= wanted.limit:
@@ -328,7 +311,6 @@ class LiveReferral:
     """Refers queries to the live version if the instance runs another one.
 
     Args:
-        instance: The instance that is asked.
         find: Returns the addresses of a group's instances, by the group's id.
     """
 

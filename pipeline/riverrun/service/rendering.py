@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 def _boolean(text: str) -> bool:
     if text not in {"true", "false"}:
-        message = f"{text!r} is neither true nor false"
-        raise ValueError(message)
+        raise ValueError(f"{text!r} is neither true nor false")
     return text == "true"
 
 
@@ -73,8 +72,7 @@ def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
         serde.deserialize(data)
     except Exception as error:  # as above
         reason = shortened(str(error), _LONGEST_REASON)
-        message = f"{shortened(text)} is not the base64url of a key of serde {serde.name}: {reason}"
-        raise ValueError(message) from error
+        raise ValueError(f"{shortened(text)} is not the base64url of a key of serde {serde.name}: {reason}") from error
     return data
 
 
@@ -83,8 +81,7 @@ def from_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError as error:  # also of a character beyond ASCII
-        message = f"{shortened(text)} is not base64url: {error}"
-        raise ValueError(message) from error
+        raise ValueError(f"{shortened(text)} is not base64url: {error}") from error
 
 
 def row_object(row: StoreRow, builder: StoreBuilder, *, is_raw: bool = False) -> dict[str, Any]:

@@ -29,9 +29,7 @@ class StorePlace:
     """A store, and the tasks that have its partitions.
 
     Args:
-        builder: The store.
         tasks: The task of each partition; empty for global stores, which every instance has.
-        topic: A topic that all its tasks read.
         partitioner: Custom partitioning of that topic, if the topology writes it itself.
     """
 
@@ -57,8 +55,7 @@ class StorePlace:
             found = partition_for(key if inner is None else inner(serde.deserialize(key)), len(self.tasks))
         if not isinstance(found, int):
             if len(found) != 1:
-                message = f"The partitioner of {self.topic} must return one partition per key, not {found!r}"
-                raise ValueError(message)
+                raise ValueError(f"The partitioner of {self.topic} must return one partition per key, not {found!r}")
             (found,) = found
         if found not in range(len(self.tasks)):
             message = f"The partitioner of {self.topic} returned partition {found}, but the topic has {len(self.tasks)}"
@@ -66,7 +63,6 @@ class StorePlace:
         return self.tasks[found]
 
     def partitions_of(self, key: bytes | None) -> list[int]:
-        """Return the partitions to ask: the one that has the key, or all."""
         everywhere = list(range(max(len(self.tasks), 1)))
         try:
             task = self.task_of(key) if key is not None else None
@@ -85,7 +81,6 @@ class StorePlace:
 
 
 def store_places(topology: Topology, layout: Layout, application_id: str) -> dict[str, StorePlace]:
-    """Return all stores by name."""
     tasks: dict[int, list[TaskId]] = {}
     for task in sorted(layout.tasks):
         tasks.setdefault(task.sub_topology, []).append(task)

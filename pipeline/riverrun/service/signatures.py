@@ -37,7 +37,6 @@ class Signatures:
 
     @classmethod
     def of(cls, token: str, application_id: str) -> Signatures:
-        """Return the signatures of all instances of an application."""
         salt = f"riverrun {application_id}".encode()
         return cls(hashlib.scrypt(token.encode(), salt=salt, dklen=32, **_SCRYPT))
 

@@ -100,8 +100,7 @@ class _Mark:
         try:
             found = cls(*json_decoder(tuple[_Count, _Count | None, str | None]).decode(from_base64(text)))
         except (ValueError, msgspec.MsgspecError) as error:
-            message = f"{shortened(text)} is not the `next` of a page"
-            raise ValueError(message) from error
+            raise ValueError(f"{shortened(text)} is not the `next` of a page") from error
         return found
 
 
@@ -146,8 +145,7 @@ class _Pull:
         """Return the next entries of the store."""
         # A page token is text of the caller: nothing says that it belongs to this query.
         if mark.number >= max(len(self._keys), 1):
-            message = "The page belongs to another query"
-            raise ValueError(message)
+            raise ValueError("The page belongs to another query")
         if not self._keys:
             return ShownRows([], None, "", "active")
         key = self._keys[mark.number]

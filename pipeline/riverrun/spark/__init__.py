@@ -3,8 +3,6 @@
 `ranges` resolves offsets, `session` makes the Spark session, and `columns` turns bytes into columns of frames.
 `bounded_runs` commit their work, a `dry_run` returns its outputs as frames, and `stores` reads state stores as frames. Below
 these, `slices` cuts a run, `runs` records it, and `tasks` holds a task's parts on an executor.
-
-May import hosting, the runtime, Kafka and packages below these; imports neither the worker nor the DSL.
 """
 
 from __future__ import annotations

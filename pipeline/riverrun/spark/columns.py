@@ -92,7 +92,6 @@ class Columns:
 
 
 def array(column: FrameColumn, values: Sequence[Any], places: Callable[[int], dict[str, str | int]]) -> pa.Array:
-    """Return one column of some rows."""
     try:
         return pa.array([None if value is None else column.of(value) for value in values], column.kind)
     except _MISFITS:
@@ -189,7 +188,6 @@ def with_variants(frame: Any, columns: Iterable[FrameColumn]) -> Any:
 
 
 def spark_schema(columns: Iterable[FrameColumn]) -> Any:
-    """Return the columns as Spark describes them."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(pa.schema([(column.name, column.kind) for column in columns]))

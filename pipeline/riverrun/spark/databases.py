@@ -30,23 +30,18 @@ class Database(Protocol):
 
     def quoted(self, name: str) -> str:
         """Return a quoted name for SQL, whatever its characters."""
-        ...
 
     def can_read(self, table: str) -> bool:
         """Return whether the table exists and can be read."""
-        ...
 
     def tables(self, prefix: str) -> list[str]:
         """Return the tables of the current schema whose names begin with a prefix, ignoring case."""
-        ...
 
     def row(self, sql: str) -> tuple[Any, ...] | None:
         """Return the first row of a query, whose columns must have names; None if it has no rows."""
-        ...
 
     def execute(self, *statements: str) -> None:
         """Run statements in one transaction."""
-        ...
 
 
 def literal(text: str) -> str:

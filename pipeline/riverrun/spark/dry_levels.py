@@ -70,7 +70,6 @@ class DryRunWork:
         leftovers: Records already in repartition topics: part of the first slice.
         committed: Per input the offset and the metadata (times) that tasks begin with, as if committed.
         restores: Whether they begin with the application's state.
-        snapshots: Names of the snapshots that tasks begin with.
         is_public: Whether to keep the records that a real run would write to public topics.
         answers: Recorded answers of look-ups; None to call what they ask.
     """
@@ -87,7 +86,6 @@ class DryRunWork:
     answers: tuple[LookupAnswer, ...] | None = None
 
     def parts(self, level: int) -> list[DryTask]:
-        """Return the work of each task of a level."""
         ids = {sub.id for sub in self.levels[level]}
         return [self._part(task_id, level) for task_id in sorted(self.layout.tasks) if task_id.sub_topology in ids]
 

@@ -63,7 +63,6 @@ class DryTask:
         readers: The sub-topology of the run that reads each of the application's own topics, by full name. Records for
             its other own topics are dropped.
         is_public: Whether to keep the records that a real run would write to public topics.
-        turn: Number of its level.
         answers: Recorded answers of look-ups; None to call what they ask.
     """
 
@@ -96,7 +95,6 @@ class ShuffleReader:
     """
 
     def __init__(self, records: Iterator[ShuffledRecord]) -> None:
-        """Read the first record."""
         self._records = self._source = records
         self._next = self._first = next(records, None)
         self._kept: BinaryIO | None = None
@@ -145,8 +143,6 @@ class ShuffleWriter:
     """A collector that keeps the records sent, spilling them beyond a memory limit; a context that removes its file at the end.
 
     Args:
-        runs: The place where records are kept.
-        dry_task: The task, which says which records to keep.
         counts: Partition counts of the application's own topics; those of other topics are looked up.
     """
 
@@ -167,7 +163,6 @@ class ShuffleWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drop the records."""
         self._runs.__exit__()
 
     def send(

@@ -146,7 +146,6 @@ def end_java(within_s: float | None = None) -> None:
 
 
 def kill_java() -> None:
-    """Kill the Java of this process, if it runs."""
     gateway = getattr(_context(), "_gateway", None)
     if gateway is not None and getattr(gateway, "proc", None) is not None:
         gateway.proc.kill()

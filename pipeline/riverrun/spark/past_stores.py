@@ -45,7 +45,6 @@ class _Cut:
 
     Args:
         committed: Per input the committed offset and metadata; empty at the beginning of all inputs.
-        snapshots: Name of the snapshot of each task that has state.
     """
 
     committed: Mapping[TopicPartition, tuple[int, str]]
@@ -61,20 +60,13 @@ _BEGINNING = _Cut({}, {})
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """The part of the topology to process for a store: its sub-topology and those above it.
-
-    Args:
-        connected: The application, with resolved patterns.
-        levels: Sub-topologies by level, the store's last.
-        sources: Their external inputs.
-    """
+    """The part of the topology to process for a store: its sub-topology and those above it."""
 
     connected: ConnectedApplication
     levels: Sequence[tuple[SubTopology, ...]]
     sources: Sequence[TopicPartition]
 
     def stateful(self) -> list[TaskId]:
-        """Return the tasks that have state."""
         ids = {sub.id for level in self.levels for sub in level if sub.stores}
         return [task_id for task_id in sorted(self.connected.layout.tasks) if task_id.sub_topology in ids]
 

@@ -46,12 +46,10 @@ class RunRange:
     ranges: Mapping[TopicPartition, OffsetRange]
 
     def __str__(self) -> str:
-        """Return the text form."""
         return ",".join(f"{tp}@{r}" for tp, r in sorted(self.ranges.items()))
 
     @classmethod
     def parse(cls, text: str) -> RunRange:
-        """Read the text form."""
         ranges: dict[TopicPartition, OffsetRange] = {}
         for entry in filter(None, text.split(",")):
             name, _, bounds = entry.strip().rpartition("@")
@@ -73,12 +71,10 @@ class RunRange:
 
     @property
     def start(self) -> OffsetVector:
-        """The vector at which it begins."""
         return OffsetVector({tp: r.start for tp, r in self.ranges.items()})
 
     @property
     def end(self) -> OffsetVector:
-        """The vector at which it ends."""
         return OffsetVector({tp: r.end for tp, r in self.ranges.items()})
 
 
@@ -215,8 +211,7 @@ def time_ms(text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        message = f"{text!r} is not a time"
-        raise RangeError(message, hint=_TIME_HINT) from error
+        raise RangeError(f"{text!r} is not a time", hint=_TIME_HINT) from error
     return (moment(time) - EPOCH) // timedelta(milliseconds=1)
 
 

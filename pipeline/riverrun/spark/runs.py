@@ -42,25 +42,16 @@ class RunRecord:
 
     Args:
         id: Identifies it; ids sort by time.
-        app: Name of the application, without its version.
-        by: The user who started it.
         started_ms: Start, ms since the epoch.
         range: The range to process, as text; a run can be repeated with it.
         state: `running`, `done`, `failed`, or `died` if it is no longer alive and never reported its end.
         ended_ms: End, ms since the epoch; None while it runs.
         records_in: Records read from the application's inputs.
-        records_out: Records written to public topics.
-        dropped: Records not processed, by reason.
-        restored: Records restored from changelogs.
-        totals: Totals of processors' sensors.
-        snapshots: Newest snapshot by task.
         committed: Per input, repartition topics included, the offset and the metadata committed at its end. Empty if it left no
             snapshots, or another host has continued.
-        error: The error that it failed with.
         outputs_before: End offset of each partition of its public topics when it began, before it wrote.
         outputs_after: Those when it ended; empty while it runs, or if it died.
         engine: `local` or `spark`, what processed its tasks; empty if there was nothing to process, or while it runs.
-        engine_reason: Why it was chosen.
         records_out_by_topic: Records written to public topics, by topic; to staging topics if the version is not live.
         gate: What became of its outputs, if a gate held them back: `published` or `discarded`; empty while it holds them.
         pages: Pages of Data Docs about this gate by subject, relative to the application's directory of Data Docs.
@@ -93,7 +84,6 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """The name that the record is kept under."""
         return f"{self.app}/{self.version}/{self.id}"
 
 

@@ -66,7 +66,6 @@ class SessionOnDemand:
     ahead: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __call__(self) -> Any:
-        """Return the session."""
         return self.make()
 
     @property

@@ -109,17 +109,14 @@ def check_sums(source: Path, files: Sequence[Path]) -> None:
     names = {path.name for path in files}
     for name in sorted(listed.keys() ^ names):
         differs = f"lacks {name}, which was" if name in listed else f"has {name}, which was not"
-        message = f"{source} {differs} exported"
-        raise ConfigError(message, hint=_CHANGED.format(sums=sums))
+        raise ConfigError(f"{source} {differs} exported", hint=_CHANGED.format(sums=sums))
     for path in files:
         try:
             found = _sum_of(path)
         except OSError as error:
-            message = f"{path} cannot be read: {error}"
-            raise ConfigError(message, hint=_CHANGED.format(sums=sums)) from error
+            raise ConfigError(f"{path} cannot be read: {error}", hint=_CHANGED.format(sums=sums)) from error
         if found != listed[path.name]:
-            message = f"{path} has other bytes than were exported"
-            raise ConfigError(message, hint=_CHANGED.format(sums=sums))
+            raise ConfigError(f"{path} has other bytes than were exported", hint=_CHANGED.format(sums=sums))
 
 
 def _sums_file(target: Path) -> Path:
@@ -149,8 +146,7 @@ def _written(
     is_file = target.suffix == PARQUET
     left = [*target.iterdir()] if target.is_dir() else []
     if target.is_file() or any(each.suffix != _UNFINISHED and each.name != _SUMS for each in left):
-        message = f"{target} already exists"
-        raise ConfigError(message, hint="Name another file, or an empty directory.")
+        raise ConfigError(f"{target} already exists", hint="Name another file, or an empty directory.")
     files = (
         {target: [*parts.values()]}
         if is_file

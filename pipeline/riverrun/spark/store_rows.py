@@ -78,7 +78,6 @@ class StoreColumns:
 
     @property
     def all(self) -> list[FrameColumn]:
-        """Return all columns in the order of the frame."""
         return [*self.key.columns, *self.window, *self.value.columns, *self.times, _PARTITION]
 
 

@@ -181,12 +181,10 @@ def readable(topology: Topology, store: str) -> StoreBuilder:
             message = f"Store {store} is a global table: every instance fills it from {', '.join(found.source.topics)}"
             raise InvalidStateStoreError(message, hint="Read that topic.")
     names = ", ".join(sorted(name for name, builder in topology.stores.items() if builder.kind in READABLE))
-    message = f"The application has no store {store}"
-    raise InvalidStateStoreError(message, hint=f"It has: {names or 'none'}.")
+    raise InvalidStateStoreError(f"The application has no store {store}", hint=f"It has: {names or 'none'}.")
 
 
 def _changelogs(connected: ConnectedApplication, builder: StoreBuilder) -> dict[TaskId, TopicPartition]:
-    """Return the changelog partition from which each partition of the store is restored."""
     topic = changelog_name(connected.id, builder.name) if builder.logging else builder.source_topic
     assert topic is not None, "such a store is refused before"  # noqa: S101 - a mistake of this package
     layout = connected.layout

@@ -89,8 +89,7 @@ class InterruptedRun:
         except (RangeError, ValueError) as error:
             raise UnreadableError(why_unreadable(error)) from error
         if len(found.slices) != len(found.ends):
-            message = f"it has {len(found.slices)} slices with {len(found.ends)} ends"
-            raise UnreadableError(message)
+            raise UnreadableError(f"it has {len(found.slices)} slices with {len(found.ends)} ends")
         return found
 
 

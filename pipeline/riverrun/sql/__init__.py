@@ -1,7 +1,4 @@
-"""Translates statements of ksqlDB's language into topologies, by calls of the DSL.
-
-May import the DSL, operators, schemas and the layers below these; knows neither tasks nor hosts.
-"""
+"""Translates statements of ksqlDB's language into topologies, by calls of the DSL."""
 
 from __future__ import annotations
 

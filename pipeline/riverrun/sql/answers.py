@@ -46,7 +46,6 @@ class WrittenRow:
 
 
 def inserted_row(command: InsertValues, catalog: Catalog) -> WrittenRow:
-    """Return the row of a command."""
     source = catalog.find(command.name, command.start)
     _check(source, command.start, "insert values into")
     layout = source.layout
@@ -57,17 +56,15 @@ def inserted_row(command: InsertValues, catalog: Catalog) -> WrittenRow:
         raise SqlError(message, command.start)
     for name, start in command.columns:
         if name not in {*columns, "ROWTIME"}:
-            message = f"Column '{name}' cannot be resolved."
-            raise SqlError(message, start, hint=nearest(name, columns))
+            raise SqlError(f"Column '{name}' cannot be resolved.", start, hint=nearest(name, columns))
     types = {**columns, "ROWTIME": Primitive.BIGINT}
     given = {name: _value(node, name, types[name]) for name, node in zip(names, command.values, strict=True)}
     key = _part(layout.key, given)
     if source.is_table and (key is None or None in key):
-        message = f"A value for the primary key of table {source.name} is needed"
-        raise SqlError(message, command.start)
+        raise SqlError(f"A value for the primary key of table {source.name} is needed", command.start)
     value = _part(layout.value, given)
     # Outside of a record, a single NULL is a null value.
-    stands_alone = not layout.wrapped or layout.value_format == "KAFKA"
+    stands_alone = not layout.wrapped or layout.value_form.name == "KAFKA"
     return WrittenRow(source, key, None if stands_alone and value == (None,) else value, given.get("ROWTIME"))
 
 
@@ -75,8 +72,7 @@ def deleted_rows(command: DeleteRows, catalog: Catalog) -> list[WrittenRow]:
     """Return the deletions of a command, one for each key."""
     source = catalog.find(command.name, command.start)
     if not source.is_table:
-        message = f"{source.name} is a stream: rows are deleted from tables"
-        raise SqlError(message, command.start)
+        raise SqlError(f"{source.name} is a stream: rows are deleted from tables", command.start)
     _check(source, command.start, "delete from")
     types = dict(source.layout.key)
     given: dict[str, list[Any]] = {}
@@ -116,7 +112,7 @@ def _check(source: Source, start: int, act: str) -> None:
     if source.is_read_only:
         problem = f"Cannot {act} read-only {kind}: {source.name}"
     elif source.layout.changes is not None:
-        problem = f"Cannot {act} {source.name}: {source.layout.value_format} is only read"
+        problem = f"Cannot {act} {source.name}: {source.layout.value_form.name} is only read"
     elif source.layout.window is not None:
         problem = f"Cannot {act} windowed {kind}: {source.name}"
     elif source.layout.headers:
@@ -138,15 +134,13 @@ def _value(node: exp.Expr, name: str, type_: SqlType) -> Any:
     convert = cast(code.type, type_)
     is_text_of_time = code.type is Primitive.STRING and type_ in TIMES
     if convert is None or not (code.type == type_ or is_widening(code.type, type_) or is_text_of_time):
-        message = f"Expected type {type_} for field {name} but got {code.type}"
-        raise SqlError(message, start_of(node))
+        raise SqlError(f"Expected type {type_} for field {name} but got {code.type}", start_of(node))
     # The expression has constants only, so an empty row will do.
     (value,) = function_of(compiler.names, [code])(())
     try:
         return convert(value)
     except (ValueError, ArithmeticError) as error:
-        message = f"{name} cannot be {value!r}: {error}"
-        raise SqlError(message, start_of(node)) from None
+        raise SqlError(f"{name} cannot be {value!r}: {error}", start_of(node)) from None
 
 
 # `a IN (...) AND b IN (...)` multiplies keys: beyond this number, one scan is cheaper than so many look-ups.
@@ -215,7 +209,6 @@ def is_pull(select: Select, catalog: Catalog) -> bool:
 
 
 def pull_query(select: Select, catalog: Catalog) -> PullQuery:
-    """Return the pull query of a SELECT."""
     query = select.query
     source = catalog.find(query.source.name, query.source.start)
     if source.stored is None or not is_pull(select, catalog):
@@ -324,10 +317,9 @@ def _constant(node: exp.Expr, type_: SqlType) -> Any:
 
 
 def _bounds(tests: Sequence[_Test], source: Source) -> tuple[str | None, str | None]:
-    """Return the bounds of text keys."""
     # Stores are in the order of the keys' bytes, which only the format KAFKA has in the order of the texts.
     layout = source.layout
-    if layout.key_format != "KAFKA" or [type_ for _, type_ in layout.key] != [Primitive.STRING]:
+    if layout.key_form.name != "KAFKA" or [type_ for _, type_ in layout.key] != [Primitive.STRING]:
         return None, None
     name = layout.key[0][0]
     lower, upper = None, None

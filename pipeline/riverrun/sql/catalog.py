@@ -13,6 +13,7 @@ from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.sql.formats import (
     FORMATS_OF_CHANGES,
     Changes,
+    Form,
     key_serde,
     named,
     plain_key_format,
@@ -119,59 +120,35 @@ _FORMATS = {
 class RecordLayout:
     """The form of a topic's records: columns, formats, windows.
 
-    `headers` maps names of columns to the headers that they hold; an empty text stands for all headers. `schema` and
-    `key_schema` are the schemas that the statement names by their ids. `changes` describes how Debezium's changes are read.
+    `headers` maps names of columns to the headers that they hold; an empty text stands for all headers. `changes` describes
+    how Debezium's changes are read.
     """
 
     key: Columns
     value: Columns
-    key_format: str
-    value_format: str
+    key_form: Form
+    value_form: Form
     wrapped: bool = True
-    delimiter: str = ","
-    key_delimiter: str = ","
     window: str | None = None
     window_ms: int | None = None
     timestamp: str | None = None
     timestamp_format: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    schema_name: str | None = None
-    key_schema_name: str | None = None
-    nullable: str | None = None
-    key_nullable: str | None = None
-    schema: WrittenSchema | None = None
-    key_schema: WrittenSchema | None = None
     changes: Changes | None = None
 
     def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of keys, without their windows, and of values."""
         if self.changes is not None:
             return self.changes.serdes(self.key, self.value)
-        keys = key_serde(
-            self.key,
-            self.key_format,
-            delimiter=self.key_delimiter,
-            schema_name=self.key_schema_name,
-            nullable=self.key_nullable,
-            schema=self.key_schema,
-        )
-        values = value_serde(
-            self.value,
-            self.value_format,
-            wrapped=self.wrapped,
-            delimiter=self.delimiter,
-            schema_name=self.schema_name,
-            nullable=self.nullable,
-            schema=self.schema,
-            # The timestamp extractor reads its column, which no expression may name.
-            used=None if used is None else used | {str(self.timestamp)},
-        )
-        return keys, values
+        # The timestamp extractor reads its column, which no expression may name.
+        read = None if used is None else used | {str(self.timestamp)}
+        values = value_serde(self.value, self.value_form, wrapped=self.wrapped, used=read)
+        return key_serde(self.key, self.key_form), values
 
     def inner_serdes(self) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of keys and rows of a topology that reads changes, in its own topics and stores."""
         rows = named(row_serde([type_ for _, type_ in self.value]), self.value)
-        return key_serde(self.key, plain_key_format(self.key)), rows
+        return key_serde(self.key, Form(plain_key_format(self.key))), rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +166,7 @@ class Source:
     def __post_init__(self) -> None:
         # The builder would find it only when no statement is known any more.
         if not is_legal_topic(self.topic):
-            message = f"{self.topic!r} is not a legal topic name"
-            raise SqlError(message)
+            raise SqlError(f"{self.topic!r} is not a legal topic name")
 
     def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of its keys, windowed or not, and of its values, as `RecordLayout.serdes` does."""
@@ -210,24 +186,19 @@ class Catalog:
     sources: dict[str, Source] = field(default_factory=dict)
 
     def find(self, name: str, start: int | None) -> Source:
-        """Return a source."""
         if name not in self.sources:
-            message = f"{name} does not exist."
-            raise SqlError(message, start, hint=nearest(name, self.sources))
+            raise SqlError(f"{name} does not exist.", start, hint=nearest(name, self.sources))
         return self.sources[name]
 
     def drop(self, statement: DropSource) -> None:
-        """Forget a source."""
         name, start = statement.name, statement.start
         if name not in self.sources and statement.if_exists:
             return
         source = self.find(name, start)
         if source.is_table != statement.is_table:
-            message = f"{name} is not a {'table' if statement.is_table else 'stream'}"
-            raise SqlError(message, start)
+            raise SqlError(f"{name} is not a {'table' if statement.is_table else 'stream'}", start)
         if source.is_read_only and statement.deletes:
-            message = f"Cannot delete topic for read-only source: {name}"
-            raise SqlError(message, start)
+            raise SqlError(f"Cannot delete topic for read-only source: {name}", start)
         del self.sources[name]
 
 
@@ -235,8 +206,7 @@ def checked_properties(statement: CreateSource, properties: Mapping[str, str]) -
     """Return the properties of WITH, with those of SET as defaults."""
     for name in statement.properties:
         if name not in _KNOWN:
-            message = f"WITH has no property {name}"
-            raise SqlError(message, statement.start, hint=nearest(name, _KNOWN))
+            raise SqlError(f"WITH has no property {name}", statement.start, hint=nearest(name, _KNOWN))
     given = dict(statement.properties)
     if "FORMAT" in given:
         if "KEY_FORMAT" in given or "VALUE_FORMAT" in given:
@@ -261,12 +231,10 @@ def checked_properties(statement: CreateSource, properties: Mapping[str, str]) -
 
 def _time_to_live(statement: CreateSource, value: Any) -> timedelta:
     if not statement.is_table:
-        message = "TTL is a property of tables: rows of a stream do not stay"
-        raise SqlError(message, statement.start)
+        raise SqlError("TTL is a property of tables: rows of a stream do not stay", statement.start)
     ttl_ms = _millis("TTL", str(value), statement.start)
     if ttl_ms == 0:
-        message = "TTL must be more than 0"
-        raise SqlError(message, statement.start)
+        raise SqlError("TTL must be more than 0", statement.start)
     return timedelta(milliseconds=ttl_ms)
 
 
@@ -293,8 +261,7 @@ def check_required(statement: CreateSource, given: Mapping[str, Any]) -> None:
     """Make sure that a declared source has a topic and a format."""
     for name in ("KAFKA_TOPIC", "VALUE_FORMAT"):
         if name not in given:
-            message = f'Missing required property "{name}" which has no default value.'
-            raise SqlError(message, statement.start)
+            raise SqlError(f'Missing required property "{name}" which has no default value.', statement.start)
 
 
 def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColumns) -> Source:
@@ -335,19 +302,21 @@ def layout_of(key: Columns, value: Columns, given: Mapping[str, Any], found: Fou
     return RecordLayout(
         key=key,
         value=value,
-        key_format=given.get("KEY_FORMAT", "KAFKA"),
-        value_format=given["VALUE_FORMAT"],
+        key_form=_form("KEY", given, found.key_schema),
+        value_form=_form("VALUE", given, found.value_schema),
         wrapped=_wrapping(given, value, start),
-        delimiter=given.get("VALUE_DELIMITER", ","),
-        key_delimiter=given.get("KEY_DELIMITER", ","),
         timestamp=_timestamp(given, (*key, *value), start),
         timestamp_format=given.get("TIMESTAMP_FORMAT"),
-        schema_name=given.get("VALUE_SCHEMA_FULL_NAME"),
-        key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
-        nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
-        key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
-        schema=found.value_schema,
-        key_schema=found.key_schema,
+    )
+
+
+def _form(of: str, given: Mapping[str, Any], schema: WrittenSchema | None) -> Form:
+    return Form(
+        given.get(f"{of}_FORMAT", "KAFKA"),
+        given.get(f"{of}_DELIMITER", ","),
+        given.get(f"{of}_SCHEMA_FULL_NAME"),
+        given.get(f"{of}_PROTOBUF_NULLABLE_REPRESENTATION"),
+        schema,
     )
 
 
@@ -383,12 +352,10 @@ def _wrapping(given: Mapping[str, Any], values: Any, start: int) -> bool:
     if "WRAP_SINGLE_VALUE" not in given:
         return len(values) != 1 or not given.get(UNWRAPPED)
     if len(values) != 1:
-        message = "'WRAP_SINGLE_VALUE' is only valid for single-field value schemas"
-        raise SqlError(message, start)
+        raise SqlError("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas", start)
     wraps, format_ = bool(given["WRAP_SINGLE_VALUE"]), str(given.get("VALUE_FORMAT", ""))
     if not wraps and format_.startswith("PROTOBUF"):
-        message = f"Format '{format_}' does not support 'WRAP_SINGLE_VALUE' set to 'false'."
-        raise SqlError(message, start)
+        raise SqlError(f"Format '{format_}' does not support 'WRAP_SINGLE_VALUE' set to 'false'.", start)
     return wraps
 
 
@@ -418,6 +385,5 @@ def _millis(name: str, text: str, start: int) -> int:
     match = re.fullmatch(r"\s*([0-9]+)\s+([A-Za-z]+)\s*", text)
     unit = match[2].upper().removesuffix("S") if match else ""
     if match is None or unit not in UNITS:
-        message = f"{name} {text!r} is not a duration such as '10 SECONDS'"
-        raise SqlError(message, start)
+        raise SqlError(f"{name} {text!r} is not a duration such as '10 SECONDS'", start)
     return checked_duration(int((match[1].lstrip("0") or "0")[:_MOST_DIGITS]) * UNITS[unit], start)

@@ -69,8 +69,7 @@ def united(one: SqlType, other: SqlType) -> SqlType:
         mine, theirs = dict(one.fields), dict(other.fields)
         shared = {name: united(mine[name], theirs[name]) for name in mine if name in theirs}
         return Struct(tuple((mine | theirs | shared).items()))
-    message = f"{one} and {other}"
-    raise IncompatibleTypes(message)
+    raise IncompatibleTypes(f"{one} and {other}")
 
 
 def is_widening(given: SqlType, wanted: SqlType) -> bool:
@@ -80,7 +79,6 @@ def is_widening(given: SqlType, wanted: SqlType) -> bool:
 
 
 def constant_of(operand: Operand, target: SqlType) -> Any:
-    """Return the value of a constant as another type."""
     text = operand.constant or ""
     try:
         if target is Primitive.STRING:
@@ -95,19 +93,16 @@ def constant_of(operand: Operand, target: SqlType) -> Any:
             return convert(text)
     except (ValueError, ArithmeticError):
         pass
-    message = f'invalid input syntax for type {target}: "{text}"'
-    raise IncompatibleTypes(message)
+    raise IncompatibleTypes(f'invalid input syntax for type {target}: "{text}"')
 
 
 def _number_type(text: str, known: SqlType) -> SqlType:
-    """Return the type of a number in a text."""
     try:
         value = decimal.Decimal(text.strip())
         digits = value.as_tuple()
         exponent = int(digits.exponent)
     except (ValueError, ArithmeticError):
-        message = f'invalid input syntax for type {known}: "{text}"'
-        raise IncompatibleTypes(message) from None
+        raise IncompatibleTypes(f'invalid input syntax for type {known}: "{text}"') from None
     # The bounds are those of ksqlDB's `CoercionUtil.getStringNumericType`.
     if not set(text) & set(".eE") and abs(value) < 1 << 63:
         return Primitive.INTEGER if abs(value) < (1 << 31) - 1 else Primitive.BIGINT

@@ -34,7 +34,6 @@ class WantedColumns:
     """The columns of the keys or values of a source, which its statement does not list.
 
     Args:
-        is_key: Whether the columns are those of keys.
         format: `AVRO`, `JSON_SR` or `PROTOBUF`.
         schema_id: The schema; None for the latest one of the topic's subject.
         full_name: The message, if a Protobuf schema has several.
@@ -56,7 +55,6 @@ class WantedColumns:
 
     @property
     def subject(self) -> str:
-        """Return the subject that has the schemas."""
         return f"{self.topic}-{self.part}"
 
 
@@ -74,7 +72,6 @@ class Resolver(Protocol):
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
         """Return the columns."""
-        ...
 
 
 def wanted_columns(
@@ -104,8 +101,7 @@ def wanted_columns(
 
 def _check_id(part: str, format_: str, schema_id: Any, start: int, *, has_columns: bool) -> None:
     if not isinstance(schema_id, int) or isinstance(schema_id, bool):
-        message = f"{part}_SCHEMA_ID is the number of a schema, not {schema_id!r}"
-        raise SqlError(message, start)
+        raise SqlError(f"{part}_SCHEMA_ID is the number of a schema, not {schema_id!r}", start)
     if format_ not in SCHEMA_TYPES:
         message = (
             f"{part}_FORMAT should support schema inference when {part}_SCHEMA_ID is provided. "
@@ -150,11 +146,9 @@ class ColumnsFile:
 
     @classmethod
     def next_to(cls, statements: str) -> ColumnsFile:
-        """Return the file for a file of statements."""
         return cls(Path(statements).with_suffix(".columns.json"))
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
-        """Return the columns."""
         named = [each for each in self.entries() if (each.source, each.part) == (wanted.source, wanted.part)]
         said = _said(wanted)
         for each in named:
@@ -187,8 +181,7 @@ class ColumnsFile:
             else:
                 self.path.unlink(missing_ok=True)
         except OSError as error:
-            message = f"{self.path} cannot be written: {error}"
-            raise SqlError(message) from error
+            raise SqlError(f"{self.path} cannot be written: {error}") from error
 
 
 class Recorder:
@@ -312,12 +305,10 @@ class FoundColumns:
 
     @property
     def key_schema(self) -> WrittenSchema | None:
-        """Return the schema that keys are written with, if the statement names it."""
         return None if self.key is None else self.key.schema
 
     @property
     def value_schema(self) -> WrittenSchema | None:
-        """Return the schema that values are written with, if the statement names it."""
         return None if self.value is None else self.value.schema
 
     def completed(self, statement: CreateSource) -> CreateSource:
@@ -341,11 +332,10 @@ class FoundColumns:
             known = columns if found is None else found.columns
             others = [each for number, each in enumerate(columns) if known[number : number + 1] != (each,)]
             if others:
-                message = (
+                raise SqlError(
                     f"The following {part} columns are changed, missing or reordered: {_listed(others)}. "
                     f"Schema from schema registry is {_listed(known)}"
                 )
-                raise SqlError(message)
 
 
 def _listed(columns: Any) -> str:

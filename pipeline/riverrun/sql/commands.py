@@ -132,8 +132,7 @@ class _CommandParser(KsqlParser):
             while self._curr:
                 found.append(self._command())
                 if self._curr and not self.word(";"):
-                    message = f"Unexpected {self._curr.text!r}"
-                    raise self.fail(message)
+                    raise self.fail(f"Unexpected {self._curr.text!r}")
         except (ParseError, RecursionError) as error:
             raise self.fail(str(error), self._prev) from None
         return found
@@ -196,16 +195,14 @@ class _CommandParser(KsqlParser):
         name, start = self.name()
         columns = self.listed(self.name) if self.word("(") else ()
         if not self.word("VALUES"):
-            message = "INSERT INTO takes VALUES here"
-            raise self.fail(message, hint="INSERT INTO ... SELECT belongs in the file.")
+            raise self.fail("INSERT INTO takes VALUES here", hint="INSERT INTO ... SELECT belongs in the file.")
         self.expect("(")
         return InsertValues(name, tuple(columns), tuple(self.listed(self.expression_of)), start)
 
     def _delete(self) -> DeleteRows:
         name, start = self.name()
         if not self.word("WHERE"):
-            message = "DELETE FROM takes WHERE and the key here"
-            raise self.fail(message, hint="DELETE FROM customers WHERE id = 7")
+            raise self.fail("DELETE FROM takes WHERE and the key here", hint="DELETE FROM customers WHERE id = 7")
         return DeleteRows(name, self.expression_of(), start)
 
     def _select(self) -> Select:
@@ -260,7 +257,6 @@ class Statements:
         return cls(text, tuple(found), plan.catalog, plan.columns)
 
     def answer(self, command: Show | Describe | DescribeFunction | Explain) -> ResultSet:
-        """Return the answer to a command."""
         match command:
             case Show():
                 return self._shown(command.kind)
@@ -282,7 +278,13 @@ class Statements:
         if kind == "FUNCTIONS":
             return ResultSet(("Function Name", "Category"), tuple(_functions()))
         rows = (
-            (each.name, each.topic, each.layout.key_format, each.layout.value_format, each.layout.window is not None)
+            (
+                each.name,
+                each.topic,
+                each.layout.key_form.name,
+                each.layout.value_form.name,
+                each.layout.window is not None,
+            )
             for each in sources
             if each.is_table == (kind == "TABLES")
         )
@@ -329,8 +331,7 @@ class Statements:
             for made in (each.name, *(late.name for late in each.query.late))
         }
         if name not in numbers:
-            message = f"No statement creates {name} from a query"
-            raise SqlError(message, command.start, hint=nearest(name, numbers))
+            raise SqlError(f"No statement creates {name} from a query", command.start, hint=nearest(name, numbers))
         return numbers[name]
 
 

@@ -66,7 +66,6 @@ class ExpressionParser(Parser):
     """True if the parser is within an expression: the height is checked once, for the outermost one."""
 
     def begin(self, text: str, tokens: list[Token]) -> None:
-        """Begin a text."""
         self.reset()
         self.sql, self._tokens, self._tokens_size = text, tokens, len(tokens)
         self._advance(0)
@@ -94,11 +93,9 @@ class ExpressionParser(Parser):
         for word in words:
             if not self.word(word):
                 found = repr(self._curr.text) if self._curr else "the end"
-                message = f"Expected {word}, found {found}"
-                raise self.fail(message)
+                raise self.fail(f"Expected {word}, found {found}")
 
     def is_next(self, *words: str) -> bool:
-        """Return whether one of these words is next."""
         token = self._curr
         return bool(token) and token.token_type != TokenType.IDENTIFIER and token.text.upper() in words
 
@@ -106,8 +103,7 @@ class ExpressionParser(Parser):
         """Take a name, unchanged in backquotes and otherwise in upper case; return it with its offset."""
         token = self._curr
         if not token:
-            message = "Expected a name, found the end"
-            raise self.fail(message)
+            raise self.fail("Expected a name, found the end")
         if token.token_type == TokenType.IDENTIFIER:
             self._advance()
             return token.text, token.start
@@ -116,8 +112,7 @@ class ExpressionParser(Parser):
             return f"{token.text}{self._prev.text}".upper(), token.start
         upper = token.text.upper()
         if not (token.text[:1].isalpha() or token.text[:1] == "_") or token.token_type == TokenType.STRING:
-            message = f"Expected a name, found {token.text!r}"
-            raise self.fail(message)
+            raise self.fail(f"Expected a name, found {token.text!r}")
         if upper in RESERVED:
             message = f"{token.text!r} is a reserved word"
             raise self.fail(message, hint=f"To use it as a name, put it in backquotes: `{token.text}`")
@@ -141,7 +136,6 @@ class ExpressionParser(Parser):
     # Types
 
     def sql_type(self) -> SqlType:
-        """Take a type."""
         token = self._curr
         name, start = self.name()
         if name == "ARRAY":
@@ -186,8 +180,7 @@ class ExpressionParser(Parser):
         self.expect("(")
         digits = self.listed(self.number)
         if not 1 <= len(digits) <= 2:  # noqa: PLR2004 - precision and scale
-            message = f"DECIMAL takes a precision and a scale, not {len(digits)} numbers"
-            raise self.fail(message, self._prev)
+            raise self.fail(f"DECIMAL takes a precision and a scale, not {len(digits)} numbers", self._prev)
         precision, scale = (*digits, 0)[:2]
         if not 1 <= precision <= MOST_DIGITS or scale > precision:
             message = f"DECIMAL({precision}, {scale}) is impossible: precision is 1 to 64, and scale at most as much"
@@ -198,22 +191,18 @@ class ExpressionParser(Parser):
         self.expect(">")
 
     def number(self) -> int:
-        """Take a whole number."""
         token = self._curr
         if not token or token.token_type != TokenType.NUMBER or not token.text.isdecimal():
-            message = "Expected a whole number"
-            raise self.fail(message)
+            raise self.fail("Expected a whole number")
         self._advance()
         found = int(token.text)
         if found > _MOST_NUMBER:
-            message = f"Number {token.text} is too large"
-            raise SqlError(message, token.start)
+            raise SqlError(f"Number {token.text} is too large", token.start)
         return found
 
     # Expressions
 
     def expression_of(self) -> exp.Expr:
-        """Take an expression, or a lambda."""
         token, is_whole, self.is_within = self._curr, not self.is_within, True
         found = self._lambda() or self._parse_disjunction()
         if found is None:
@@ -310,8 +299,7 @@ class ExpressionParser(Parser):
         if name == "MAP":
             return exp.Map(keys=list(self.listed(self._entry)))
         if self.word("DISTINCT"):
-            message = f"{name}(DISTINCT ...) is not supported"
-            raise SqlError(message, start)
+            raise SqlError(f"{name}(DISTINCT ...) is not supported", start)
         arguments = list(self.listed(self._argument))
         if name in _WITH_UNITS and arguments:
             arguments[0] = _unit(arguments[0])

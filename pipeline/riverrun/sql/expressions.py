@@ -51,8 +51,6 @@ class Field:
 
     Args:
         source: Name or alias of its source; empty if it has none.
-        is_key: Whether it is in the key of the rows.
-        is_pseudo: Whether stars omit it.
         is_source_key: Whether it is in the key of its source; such columns come first when stars are expanded.
     """
 
@@ -90,8 +88,7 @@ def find_field(fields: Sequence[Field], node: exp.Column) -> int:
     if not found:
         near = difflib.get_close_matches(name, [each.name for each in fields], 1)
         close = nearest(name, near or [each.name for each in fields if not each.is_pseudo])
-        message = f"Column '{shown}' cannot be resolved."
-        raise SqlError(message, start_of(node), hint=close)
+        raise SqlError(f"Column '{shown}' cannot be resolved.", start_of(node), hint=close)
     if len(found) > 1:
         message = f"Column '{shown}' is ambiguous."
         hint = "Could be: " + ", ".join(f"{fields[number].source}.{name}" for number in found)
@@ -113,11 +110,9 @@ class Compiler:
         return self.operators.names
 
     def constant(self, value: Any) -> str:
-        """Return a name in the code for a value."""
         return self.operators.constant(value)
 
     def code(self, node: exp.Expr) -> Code:
-        """Return the code of an expression."""
         for kind, write in _WRITERS.items():
             if isinstance(node, kind):
                 try:
@@ -126,15 +121,13 @@ class Compiler:
                     if error.start is None:
                         error.start = start_of(node)
                     raise
-        message = f"{type(node).__name__.upper()} is not supported"
-        raise SqlError(message, start_of(node))
+        raise SqlError(f"{type(node).__name__.upper()} is not supported", start_of(node))
 
     def typed(self, node: exp.Expr, wanted: SqlType, what: str) -> str:
         """Return the code of an expression that must have a type; NULL fits every type."""
         code = self.code(node)
         if code.type not in {wanted, None}:
-            message = f"{what} must be {wanted}, not {code.type}"
-            raise SqlError(message, start_of(node))
+            raise SqlError(f"{what} must be {wanted}, not {code.type}", start_of(node))
         return code.text
 
     # Operands
@@ -147,7 +140,6 @@ class Compiler:
         return Code(f"row[{place}]", self.fields[place].type)
 
     def literal(self, node: exp.Literal) -> Code:
-        """Write a constant."""
         text = str(node.this)
         return Code(self.constant(text), Primitive.STRING) if node.is_string else self._number(text)
 
@@ -157,8 +149,7 @@ class Compiler:
             return self._whole_number(text, sign)
         if "e" in text.lower():
             if math.isinf(float(text)):
-                message = f"Number overflows DOUBLE: {sign}{text[:_SHOWN]}"
-                raise SqlError(message)
+                raise SqlError(f"Number overflows DOUBLE: {sign}{text[:_SHOWN]}")
             return Code(self.constant(float(f"{sign}{text}")), Primitive.DOUBLE)
         value = decimal.Decimal(f"{sign}{text}")
         digits, scale = len(value.as_tuple().digits), -int(value.as_tuple().exponent)
@@ -176,7 +167,6 @@ class Compiler:
         raise SqlError(message, hint="With an exponent, as in 1E0, it is a DOUBLE.")
 
     def null(self, _node: exp.Expr) -> Code:
-        """Write NULL."""
         return Code("None", None)
 
     def boolean(self, node: exp.Boolean) -> Code:
@@ -191,8 +181,7 @@ class Compiler:
         """Write the field of a struct."""
         value, name = self.code(node.this), node.expression.name
         if not isinstance(value.type, Struct):
-            message = f"Only a STRUCT has fields, but this is {value.type}"
-            raise SqlError(message, start_of(node))
+            raise SqlError(f"Only a STRUCT has fields, but this is {value.type}", start_of(node))
         type_ = value.type.field(name)
         if type_ is None:
             message = f"Could not find field '{name}' in {value.type}"
@@ -209,14 +198,12 @@ class Compiler:
         elif isinstance(value.type, Map) and index.type == value.type.key:
             found = value.type.value
         else:
-            message = f"{value.type} has no item of type {index.type}"
-            raise SqlError(message, start_of(node))
+            raise SqlError(f"{value.type} has no item of type {index.type}", start_of(node))
         return Code(f"{self.constant(subscript)}({value.text}, {index.text})", found)
 
     # Operators
 
     def arithmetic(self, node: exp.Binary) -> Code:
-        """Write + - * / and %."""
         left, right = self.code(node.this), self.code(node.expression)
         return self.operators.arithmetic(_ARITHMETIC[type(node)], left, right)
 
@@ -256,7 +243,6 @@ class Compiler:
             raise SqlError(message, start_of(node), hint=hint) from None
 
     def logic(self, node: exp.Binary) -> Code:
-        """Write AND and OR."""
         word, operands, first = "and" if isinstance(node, exp.And) else "or", [node.expression], node.this
         # A loop, and one flat text: a chain of any number of operands must neither recurse nor nest brackets.
         while type(first) is type(node):
@@ -269,18 +255,14 @@ class Compiler:
         return Code(f"({f' {word} '.join(texts)})", Primitive.BOOLEAN)
 
     def negated(self, node: exp.Not) -> Code:
-        """Write NOT."""
         return Code(f"(not {self.typed(node.this, Primitive.BOOLEAN, 'The operand of NOT')})", Primitive.BOOLEAN)
 
     def is_null(self, node: exp.Is) -> Code:
-        """Write IS NULL."""
         if not isinstance(node.expression, exp.Null):
-            message = "IS takes NULL or NOT NULL"
-            raise SqlError(message, start_of(node))
+            raise SqlError("IS takes NULL or NOT NULL", start_of(node))
         return _negated_if(node, Code(f"({self.code(node.this).text} is None)", Primitive.BOOLEAN))
 
     def between(self, node: exp.Between) -> Code:
-        """Write BETWEEN."""
         value, low = self._with_moments(node.this, node.args["low"])
         _, high = self._with_moments(node.this, node.args["high"])
         first = self.operators.comparison(value, low, ">=", node.this, node.args["low"])
@@ -298,15 +280,12 @@ class Compiler:
         return Code(f"({' or '.join(tests) or 'False'})", Primitive.BOOLEAN)
 
     def like(self, node: exp.Like) -> Code:
-        """Write LIKE."""
         return self._like(node, "")
 
     def escaped(self, node: exp.Escape) -> Code:
-        """Write LIKE with ESCAPE."""
         sign = str(node.expression.this)
         if not isinstance(node.this, exp.Like) or len(sign) != 1:
-            message = "ESCAPE takes one character"
-            raise SqlError(message, start_of(node))
+            raise SqlError("ESCAPE takes one character", start_of(node))
         return self._like(node.this, sign)
 
     def _like(self, node: exp.Like, escape: str) -> Code:
@@ -324,7 +303,6 @@ class Compiler:
         return _negated_if(node, Code(called, Primitive.BOOLEAN))
 
     def case(self, node: exp.Case) -> Code:
-        """Write CASE."""
         subject = node.this
         tests = []
         for each in node.args["ifs"]:
@@ -350,7 +328,6 @@ class Compiler:
         return self.operators.unified([self.code(each) for each in nodes], [_constant(each) for each in nodes], what)
 
     def cast(self, node: exp.Cast) -> Code:
-        """Write CAST."""
         return self.operators.cast(self.code(node.this), node.meta["type"])
 
     # Constructors and calls
@@ -362,7 +339,6 @@ class Compiler:
         return f"{self.constant(value_or_null)}(lambda: {code.text})"
 
     def array(self, node: exp.Array) -> Code:
-        """Write ARRAY[...]."""
         items = self._unified(node.expressions, "ARRAY")
         if not items or items[0].type is None:
             message = (
@@ -389,14 +365,12 @@ class Compiler:
         for each in node.expressions:
             code = self.code(each.expression)
             if each.this.name in dict(fields):
-                message = f"Duplicate field names found in STRUCT: {each.this.name}"
-                raise SqlError(message, start_of(node))
+                raise SqlError(f"Duplicate field names found in STRUCT: {each.this.name}", start_of(node))
             fields.append((each.this.name, code.type or Primitive.STRING))
             parts.append(f"{self.constant(each.this.name)}: {self._part(code)}")
         return Code(f"{{{', '.join(parts)}}}", Struct(tuple(fields)))
 
     def call(self, node: exp.Anonymous) -> Code:
-        """Write a call of a function."""
         name = str(node.this)
         if is_aggregate(name) or is_table_function(name):
             message = f"{name} cannot be used here, or is not supported"
@@ -446,8 +420,7 @@ class Compiler:
     def _lambda(self, node: exp.Expr, types: tuple[SqlType, ...]) -> Code:
         names = [each.name for each in node.expressions]
         if len(names) != len(types):
-            message = f"This lambda has {len(types)} parameters, not {len(names)}"
-            raise SqlError(message, start_of(node))
+            raise SqlError(f"This lambda has {len(types)} parameters, not {len(names)}", start_of(node))
         # Parameters are numbered by depth: an inner lambda's must not hide those of the lambda around it.
         outer, depth = dict(self.lambdas), len(self.lambdas)
         own = {name: Code(f"p{depth}_{n}", type_) for n, (name, type_) in enumerate(zip(names, types, strict=True))}

@@ -55,7 +55,6 @@ class Operators:
     """Names of functions that are never computed in advance."""
 
     def constant(self, value: Any) -> str:
-        """Return a name in the code for a value."""
         name = f"c{len(self.names)}"
         self.names[name] = value
         return name
@@ -88,13 +87,11 @@ class Operators:
     # Arithmetic
 
     def arithmetic(self, sign: str, left: Code, right: Code) -> Code:
-        """Write + - * / and %."""
         if sign == "+" and left.type == right.type == Primitive.STRING:
             return self._joined(left, right)
         result = arithmetic_type(sign, left.type, right.type)
         if result is None:
-            message = f"Unsupported arithmetic types. {left.type} {right.type}"
-            raise SqlError(message)
+            raise SqlError(f"Unsupported arithmetic types. {left.type} {right.type}")
         if sign in "/%" and result is not Primitive.DOUBLE:
             self._check_divisor(right)
         if isinstance(result, Decimal):
@@ -108,8 +105,7 @@ class Operators:
     def _check_divisor(self, divisor: Code) -> None:
         with suppress(UnknownValue):
             if self.value(divisor) == 0:
-                message = "This expression can never be computed: division by zero"
-                raise SqlError(message, hint=NEVER)
+                raise SqlError("This expression can never be computed: division by zero", hint=NEVER)
 
     def _joined(self, left: Code, right: Code) -> Code:
         # The size is limited, because a text that a lambda doubles for each item would fill the memory.
@@ -155,8 +151,7 @@ class Operators:
     def negation(self, value: Code) -> Code:
         """Write a minus sign; the least whole number is its own opposite, as in Java."""
         if rank(value.type) is None:
-            message = f"A minus sign needs a number, not {value.type}"
-            raise SqlError(message)
+            raise SqlError(f"A minus sign needs a number, not {value.type}")
         if value.type is Primitive.DOUBLE:
             return Code(f"(-({value.text}))", value.type)
         if isinstance(value.type, Decimal):
@@ -186,8 +181,7 @@ class Operators:
         """Return the code of IS DISTINCT FROM, which treats NULL as a value like others."""
         left, right = self._alike(left, right, *sides)
         if None not in {left.type, right.type} and not comparable(left.type, right.type, "=="):
-            message = f"Cannot compare {left.type} with {right.type}"
-            raise SqlError(message)
+            raise SqlError(f"Cannot compare {left.type} with {right.type}")
         return f"{self.constant(operators.is_distinct)}({left.text}, {right.text})"
 
     def _operand(self, code: Code, letter: str) -> tuple[str, list[str]]:
@@ -223,11 +217,9 @@ class Operators:
     # Types
 
     def cast(self, value: Code, target: SqlType) -> Code:
-        """Write CAST."""
         function = operators.cast(value.type, target)
         if function is None:
-            message = f"Cast of {value.type} to {target} is not supported"
-            raise SqlError(message)
+            raise SqlError(f"Cast of {value.type} to {target} is not supported")
         return self.possible(Code(f"{self.constant(function)}({value.text})", target))
 
     def unified(self, codes: Sequence[Code], constants: Sequence[str | None], what: str) -> list[Code]:
@@ -252,6 +244,5 @@ class Operators:
             return code
         function = operators.cast(code.type, to)
         if function is None:
-            message = f"{code.type} cannot become {to}"
-            raise SqlError(message)
+            raise SqlError(f"{code.type} cannot become {to}")
         return self.possible(Code(f"{self.constant(function)}({code.text})", to), node)

@@ -270,8 +270,7 @@ def parsed_boolean(text: str) -> bool:
     (True, False)
     """
     if not _begins(text, "true", "yes", "false", "no"):
-        message = f"{text!r} is not a BOOLEAN"
-        raise ValueError(message)
+        raise ValueError(f"{text!r} is not a BOOLEAN")
     return _begins(text, "true", "yes")
 
 

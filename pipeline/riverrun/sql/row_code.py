@@ -93,7 +93,6 @@ def _defined(parameters: str, lines: Sequence[str], names: Mapping[str, Any], no
 
 
 def digest_of(value: Any) -> object:
-    """Return an object that stands for a value in digests."""
     if isinstance(value, _CONSTANTS):
         return repr(value)
     if isinstance(value, functools.partial):
@@ -166,11 +165,9 @@ class First:
     width: int
 
     def row(self, at: EmitContext) -> TupleValue:
-        """Return these items."""
         return TupleValue(tuple(at.item(number) for number in range(self.width)))
 
     def test(self, at: EmitContext) -> TupleValue:
-        """Return whether none of them is NULL."""
         return TupleValue((" and ".join(f"{at.item(number)} is not None" for number in range(self.width)) or "True",))
 
 
@@ -182,7 +179,6 @@ class Beside:
     width: int
 
     def joined(self, at: EmitContext, other: Callable[[int], str]) -> TupleValue:
-        """Return both rows."""
         return TupleValue((*map(at.item, range(self.own)), *map(other, range(self.width))))
 
 
@@ -210,7 +206,6 @@ class States:
 
     @property
     def reads_records(self) -> bool:
-        """Return whether an aggregate has arguments."""
         return any(each.places for each in self.calls)
 
     def expressions(self, named: Named, item: Callable[[int], str]) -> tuple[str, str]:

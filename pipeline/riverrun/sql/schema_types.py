@@ -31,8 +31,6 @@ class WrittenSchema:
 
     Args:
         type: `AVRO`, `JSON` or `PROTOBUF`.
-        text: The schema as it was registered.
-        references: The schemas that it imports.
     """
 
     id: int
@@ -66,8 +64,7 @@ def message_of(schema: WrittenSchema, full_name: str | None) -> Any:
     try:
         file = _added(pool, "schema.proto", schema)
     except (TypeError, ValueError, LookupError) as error:
-        message = f"The Protobuf schema cannot be read: {error}"
-        raise SchemaError(message) from error
+        raise SchemaError(f"The Protobuf schema cannot be read: {error}") from error
     package = f"{file.package}." if file.package else ""
     names = [f"{package}{name}" for name in file.message_types_by_name]
     if full_name is None and len(names) == 1:
@@ -78,8 +75,7 @@ def message_of(schema: WrittenSchema, full_name: str | None) -> Any:
     try:
         return pool.FindMessageTypeByName(full_name)
     except KeyError:
-        message = f"The schema has no message {full_name}"
-        raise SchemaError(message, hint=f"There are {', '.join(names)}.") from None
+        raise SchemaError(f"The schema has no message {full_name}", hint=f"There are {', '.join(names)}.") from None
 
 
 def _added(pool: Any, name: str, schema: WrittenSchema | ReferencedSchema) -> Any:
@@ -115,12 +111,10 @@ _AVRO_DIGITS = 64
 
 
 def avro_type(text: str, references: Iterable[ReferencedSchema] = ()) -> SqlType:
-    """Return the type of a whole schema."""
     return _Types(referenced(references)).of(json.loads(text), ())
 
 
 def referenced(references: Iterable[ReferencedSchema]) -> dict[str, Any]:
-    """Return the named schemas in references, and in their references, by full name."""
     found: dict[str, Any] = {}
     for each in references:
         found |= referenced(each.references)
@@ -129,7 +123,6 @@ def referenced(references: Iterable[ReferencedSchema]) -> dict[str, Any]:
 
 
 def _definitions(schema: Any, space: str) -> dict[str, Any]:
-    """Return the named schemas in a schema, with their full names."""
     if isinstance(schema, list):
         return {name: made for each in schema for name, made in _definitions(each, space).items()}
     if not isinstance(schema, dict):
@@ -231,7 +224,6 @@ _PARTS = ("oneOf", "anyOf", "allOf")
 
 
 def json_schema_type(text: str) -> SqlType:
-    """Return the type of a whole schema."""
     whole = json.loads(text)
     return _of_json_schema(whole, whole, (), ())
 
@@ -268,7 +260,6 @@ def _pointed(reference: str, whole: Any, path: tuple[str, ...]) -> Any:
 
 
 def _only(schemas: list[Any], whole: Any, path: tuple[str, ...], around: tuple[str, ...]) -> SqlType:
-    """Return the type of the only schema other than null."""
     others = [each for each in schemas if not (isinstance(each, dict) and each.get("type") == "null")]
     if len(others) != 1:
         raise UnsupportedFieldError(path, "a choice of several types has no type in SQL")
@@ -355,7 +346,6 @@ _PROTOBUF_DIGITS = "64"
 
 
 def protobuf_type(schema: WrittenSchema, full_name: str | None) -> SqlType:
-    """Return the type of a message of a schema."""
     return _struct(message_of(schema, full_name), (), ())
 
 

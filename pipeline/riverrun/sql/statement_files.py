@@ -61,7 +61,6 @@ def _known(columns: ColumnsFile) -> tuple[KnownColumns, ...]:
 
 
 def found_in(wanted: WantedColumns, schema: WrittenSchema) -> ReadColumns:
-    """Return the columns of a schema."""
     if schema.type != SCHEMA_TYPES[wanted.format]:
         property_, actual = f"{wanted.part.upper()}_FORMAT", _FORMATS.get(schema.type, schema.type)
         message = (
@@ -120,8 +119,7 @@ def _check(wanted: WantedColumns, columns: Columns) -> None:
     elif wanted.is_key and len(columns) > 1:
         problem = f"of keys has several fields, {', '.join(names)}, and a key has one column"
     if problem:
-        message = f"The schema of {wanted.subject} {problem}"
-        raise SqlError(message, hint="List the columns in the statement.")
+        raise SqlError(f"The schema of {wanted.subject} {problem}", hint="List the columns in the statement.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,7 @@ _LONGEST_MS = 999_999_999 * UNITS["DAY"]
 def checked_duration(duration_ms: int, start: int) -> int:
     """Return a duration in ms, if windows and joins can have it."""
     if duration_ms > _LONGEST_MS:
-        message = f"A duration of {duration_ms} ms is too long: the most is {_LONGEST_MS} ms"
-        raise SqlError(message, start)
+        raise SqlError(f"A duration of {duration_ms} ms is too long: the most is {_LONGEST_MS} ms", start)
     return duration_ms
 
 
@@ -54,7 +53,6 @@ class KsqlParser(ExpressionParser):
     """Parses statements in order."""
 
     def statements(self, text: str, tokens: list[Token]) -> list[Statement]:
-        """Return all statements of a text."""
         self.begin(text, tokens)
         found = []
         try:
@@ -73,8 +71,7 @@ class KsqlParser(ExpressionParser):
             name, start = self.name()
             properties = self._properties()
             if properties:
-                message = "INSERT INTO ... WITH is not supported"
-                raise SqlError(message, start)
+                raise SqlError("INSERT INTO ... WITH is not supported", start)
             found = InsertInto(name, self.query(), start)
         elif self.word("DROP"):
             found = self._drop()
@@ -84,12 +81,10 @@ class KsqlParser(ExpressionParser):
             message = f"Statement begins with {token.text!r}, which is not supported"
             raise self.fail(message, hint="Statements begin with CREATE, INSERT INTO, DROP, SET or UNSET.")
         if self._curr and not self.word(";"):
-            message = f"Unexpected {self._curr.text!r}"
-            raise self.fail(message)
+            raise self.fail(f"Unexpected {self._curr.text!r}")
         return found
 
     def property_set(self) -> SetProperty:
-        """Take SET or UNSET."""
         start, is_set = self._curr.start, self.word("SET")
         if not is_set:
             self.expect("UNSET")
@@ -103,8 +98,7 @@ class KsqlParser(ExpressionParser):
         """Take a quoted text."""
         token = self._curr
         if not token or token.token_type != TokenType.STRING:
-            message = "Expected a text in quotes"
-            raise self.fail(message)
+            raise self.fail("Expected a text in quotes")
         self._advance()
         return str(token.text)
 
@@ -113,8 +107,7 @@ class KsqlParser(ExpressionParser):
             exists = self.word("IF", "EXISTS")
             name, start = self.name()
             if self.custom_types.pop(name, None) is None and not exists:
-                message = f"Type {name} does not exist"
-                raise SqlError(message, start)
+                raise SqlError(f"Type {name} does not exist", start)
             return CustomType(name, None)
         is_table = self.word("TABLE")
         if not is_table:
@@ -130,8 +123,7 @@ class KsqlParser(ExpressionParser):
             name, start = self.name()
             self.expect("AS")
             if name in self.custom_types and not exists:
-                message = f"Cannot register custom type '{name}' since it is already registered"
-                raise SqlError(message, start)
+                raise SqlError(f"Cannot register custom type '{name}' since it is already registered", start)
             self.custom_types[name] = self.sql_type()
             return CustomType(name, self.custom_types[name])
         is_read_only = self.word("SOURCE")
@@ -144,8 +136,7 @@ class KsqlParser(ExpressionParser):
         properties = self._properties()
         query = self.query() if self.word("AS") else None
         if query is not None and columns:
-            message = "CREATE ... AS SELECT takes no columns: they are those of the query"
-            raise self.fail(message, token)
+            raise self.fail("CREATE ... AS SELECT takes no columns: they are those of the query", token)
         return CreateSource(
             name=name,
             is_table=is_table,
@@ -191,13 +182,11 @@ class KsqlParser(ExpressionParser):
             return name, bool(value.this)
         if isinstance(value, exp.Literal) and (value.is_string or str(value.this).isdecimal()):
             return name, str(value.this) if value.is_string else int(str(value.this))
-        message = f"Property {name} takes a text, a whole number, or TRUE or FALSE"
-        raise self.fail(message, token)
+        raise self.fail(f"Property {name} takes a text, a whole number, or TRUE or FALSE", token)
 
     # Queries
 
     def query(self) -> Query:
-        """Take a SELECT."""
         self.expect("SELECT")
         distinct = self._distinct_on() if self.is_next("DISTINCT") else None
         items = [self._item()]
@@ -251,8 +240,7 @@ class KsqlParser(ExpressionParser):
 
     def _by(self, what: str) -> tuple[exp.Expr, ...]:
         if self.is_next("ROLLUP", "CUBE", "GROUPING"):
-            message = f"{self._curr.text} is not supported"
-            raise self.fail(message)
+            raise self.fail(f"{self._curr.text} is not supported")
         found = [self.expression_of()]
         while self.word(","):
             found.append(self.expression_of())
@@ -260,8 +248,7 @@ class KsqlParser(ExpressionParser):
         if len(found) == 1 and isinstance(found[0], exp.Tuple):
             found = found[0].expressions
         if not found:
-            message = f"{what} BY requires at least one expression"
-            raise self.fail(message, self._prev)
+            raise self.fail(f"{what} BY requires at least one expression", self._prev)
         return tuple(found)
 
     def _item(self) -> Item:
@@ -274,8 +261,7 @@ class KsqlParser(ExpressionParser):
             return Item(None, source=source, start=start)
         expression = self.expression_of()
         if self.is_next("OVER") and self._next and self._next.text == "(":
-            message = "Functions OVER other rows are not supported"
-            raise self.fail(message, hint=_OVER_HINT)
+            raise self.fail("Functions OVER other rows are not supported", hint=_OVER_HINT)
         alias = None
         if self.word("AS") or (self._curr and not self.is_next(*RESERVED, ",", ";", ")")):
             alias, _ = self.name()
@@ -376,8 +362,7 @@ class KsqlParser(ExpressionParser):
             self._window_part(kind, given)
         self.expect(")")
         if kind == "SESSION" and size == 0:
-            message = "The gap of SESSION windows must be more than 0"
-            raise SqlError(message, place)
+            raise SqlError("The gap of SESSION windows must be more than 0", place)
         if kind == "HOPPING" and "ADVANCE" not in given:
             message = "HOPPING windows take ADVANCE BY and a time: how far apart they begin"
             raise SqlError(message, place, hint="TUMBLING windows begin where the one before ends.")
@@ -388,8 +373,7 @@ class KsqlParser(ExpressionParser):
         token = self._curr
         word = token.text.upper() if token else ""
         if word in given:
-            message = f"Windows have no second {word}"
-            raise self.fail(message)
+            raise self.fail(f"Windows have no second {word}")
         if self.word("RETENTION"):
             given[word] = self._duration()
         elif self.is_next("GRACE"):

@@ -70,8 +70,6 @@ class Column:
 
     Args:
         name: The name as statements compare it: in upper case, unless it has backquotes.
-        is_key: Whether it is in the key of records.
-        is_primary: Whether it is declared as PRIMARY KEY.
         header: Name of the header it holds; an empty text for all of them; None for other columns.
     """
 
@@ -167,12 +165,10 @@ class Query:
 
     @property
     def sources(self) -> tuple[From, ...]:
-        """Return all sources that the query reads."""
         return (self.source, *(join.source for join in self.joins))
 
     @property
     def late(self) -> tuple[LateInto, ...]:
-        """Return the streams of late rows."""
         of_joins = tuple(each for join in self.joins for each in join.late)
         of_window = None if self.window is None else self.window.late
         return of_joins if of_window is None else (*of_joins, of_window)
@@ -298,7 +294,6 @@ class Ksql(Dialect):
 
 
 def words(text: str) -> list[Token]:
-    """Return the words and signs of a text."""
     try:
         found = Ksql().tokenize(text)
     except TokenError as error:

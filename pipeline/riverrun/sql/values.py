@@ -47,7 +47,6 @@ _SHOWN = 60
 
 
 def unfit(value: Any, type_: SqlType | str) -> ValueError:
-    """Return the error for a value that its type does not have."""
     return ValueError(f"{shortened(value, _SHOWN)} is not of type {type_}")
 
 
@@ -133,12 +132,10 @@ def bytes_of_text(text: str) -> bytes:
     try:
         return binascii.a2b_base64(padded, strict_mode=True)
     except ValueError as error:
-        message = f"{shortened(text, _SHOWN)} is not Base64: {error}"
-        raise ValueError(message) from None
+        raise ValueError(f"{shortened(text, _SHOWN)} is not Base64: {error}") from None
 
 
 def double_text(value: float) -> str:
-    """Return a DOUBLE as Java writes it."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if value == 0 or 1e-3 <= abs(value) < 1e7:  # noqa: PLR2004 - Java's bounds of plain notation
@@ -154,8 +151,7 @@ def timestamp_of_text(text: str) -> int:
     """Return ms since 1970 of an ISO 8601 text, in UTC unless it has an offset."""
     # Python takes 24:00 from 3.14 on, and Java does not: results must not depend on the version of Python.
     if _END_OF_DAY.search(text):
-        message = f"Invalid hour in {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"Invalid hour in {text!r}")
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)

@@ -49,7 +49,6 @@ class CachedFold:
     the record, or those in the store. It calls `find` for missing entries, and `mark` for clean ones that it updates.
 
     Args:
-        index: Entries that were found.
         find: `(bytes, key) -> entry`, of a window store `(bytes, key, start) -> entry`; adds the entry to the index.
         mark: `(entry)`, called when a clean entry is updated.
         kept: Of a window store, the starts that this applies to: from `first` up to `end`. For others, call the store.
@@ -70,7 +69,6 @@ class FoldsInParts(Protocol):
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
         """Return an aggregation in parts; None if the store has to be called."""
-        ...
 
 
 @runtime_checkable
@@ -79,7 +77,6 @@ class KeepsForwarded(Protocol):
 
     def get_forwarded(self, key: Any, *_as_of: int) -> Any:
         """Return the value that listeners know, or None."""
-        ...
 
 
 @runtime_checkable
@@ -88,7 +85,6 @@ class LooksUpInParts(Protocol):
 
     def cached_get(self) -> CachedGet | None:
         """Return look-ups in parts; None if the store has to be called."""
-        ...
 
 
 @runtime_checkable
@@ -97,4 +93,3 @@ class PutsInParts(Protocol):
 
     def cached_put(self) -> CachedPut | None:
         """Return puts in parts; None if the store has to be called."""
-        ...

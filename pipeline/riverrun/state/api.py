@@ -37,11 +37,9 @@ class Table(Protocol):
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value, or None."""
-        ...
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Return entries with `lower <= key < upper` in key order; None is an open end. Later writes are not visible."""
-        ...
 
 
 class StateBackend(Protocol):
@@ -49,19 +47,15 @@ class StateBackend(Protocol):
 
     def table(self, name: str) -> Table:
         """Return the table with this name, created on its first write."""
-        ...
 
     def tables(self) -> tuple[str, ...]:
         """Return the sorted names of all existing tables."""
-        ...
 
     def drop(self, name: str) -> None:
         """Remove a table and its entries, if it exists."""
-        ...
 
     def delete_range(self, name: str, lower: bytes, upper: bytes) -> None:
         """Remove the entries of a table with `lower <= key < upper`, if the table exists."""
-        ...
 
     def write(
         self,
@@ -82,35 +76,27 @@ class StateBackend(Protocol):
                 of them, and restoring all over a part of them leads to the same state.
             whole: When the state with these positions was whole; None to keep what is known.
         """
-        ...
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return, per changelog partition, the next offset to apply."""
-        ...
 
     def whole(self) -> Whole | None:
         """Return when the state was known to be whole last; None if that is unknown."""
-        ...
 
     def topic_ids(self) -> dict[str, str]:
         """Return the recorded ids of the changelogs, and of the inputs."""
-        ...
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
         """Record the ids of topics; ids of other topics are kept."""
-        ...
 
     def checkpoint(self, directory: Path) -> None:
         """Write a consistent copy into a directory that does not exist yet; refused if the backend is in memory."""
-        ...
 
     def close(self) -> None:
         """Release files and locks. Idempotent."""
-        ...
 
     def wipe(self) -> None:
         """Delete everything: tables, positions, ids of topics. The backend stays usable."""
-        ...
 
 
 class ChangelogRecord(NamedTuple):
@@ -127,19 +113,15 @@ class ChangelogBatch(Protocol):
 
     def keys(self) -> Sequence[bytes]:
         """Keys, in the order of the log."""
-        ...
 
     def values(self) -> Sequence[bytes | None]:
         """Values; None is a deletion."""
-        ...
 
     def timestamps(self) -> Sequence[int]:
         """Times, ms."""
-        ...
 
     def headers(self) -> Sequence[Headers]:
         """Headers."""
-        ...
 
 
 class StoreKind(Enum):
@@ -243,47 +225,38 @@ class UpdateContext(Protocol):
     @property
     def topic(self) -> str | None:
         """The topic of the current record; None within a punctuation."""
-        ...
 
     @property
     def partition(self) -> int:
         """The partition of the current record."""
-        ...
 
     @property
     def offset(self) -> int:
         """The offset of the current record."""
-        ...
 
     @property
     def keeps_sources(self) -> bool:
         """True if the input records of held-back updates may be needed."""
-        ...
 
     @property
     def kept_bytes(self) -> int:
         """Maximum size of decoded values, in addition to held-back ones, that a store may keep for the next read, bytes."""
-        ...
 
     @property
     def timestamp(self) -> int:
         """Event time of the current record, ms; the changelog timestamp of stores without timestamps."""
-        ...
 
     @property
     def stream_time(self) -> int:
         """The task's highest event time so far, ms; -1 before the first record."""
-        ...
 
     @property
     def headers(self) -> Headers:
         """Headers of the current record."""
-        ...
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
         """The origin of the current record; None within a punctuation."""
-        ...
 
 
 class StateStore(Protocol):
@@ -292,24 +265,19 @@ class StateStore(Protocol):
     @property
     def name(self) -> str:
         """Name of the store."""
-        ...
 
     @property
     def expired_puts(self) -> int:
         """Number of puts that were ignored because their time had expired."""
-        ...
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
         """Forward held-back updates to `listener`. Returns False if this store does not hold back updates."""
-        ...
 
     def flush(self) -> None:
         """Pass held-back updates to the listener, in the order of the last update of each key."""
-        ...
 
     def held_back_bytes(self) -> int:
         """Return the estimated size of the updates since the last commit, bytes."""
-        ...
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """Return the writes since the last commit: the last record of each key.
@@ -317,19 +285,15 @@ class StateStore(Protocol):
         They are in order of the first write, or of the last update if a cache has held them back. Versioned stores
         return every write, in order.
         """
-        ...
 
     def pending(self) -> Puts:
         """Return the pending writes in the backend's form."""
-        ...
 
     def committed(self) -> None:
         """Forget the pending writes, which are now in the backend, and drop expired segments."""
-        ...
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Convert changelog records to the backend's form, and recover the store's highest time."""
-        ...
 
 
 @runtime_checkable
@@ -338,11 +302,9 @@ class KeepsTimes(Protocol):
 
     def times(self) -> tuple[int, ...]:
         """Return these times, ms; their number never changes, and negative ones are unknown."""
-        ...
 
     def resume(self, times: Sequence[int]) -> None:
         """Continue from an earlier owner's times. Called at most once: on an operator before `init`, on a restored store."""
-        ...
 
 
 @runtime_checkable
@@ -351,7 +313,6 @@ class KeepsReads(Protocol):
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
         """Drop values that are not held back, if they exceed a limit (bytes). Defaults to `UpdateContext.kept_bytes`."""
-        ...
 
 
 class StoreOpener(Protocol):
@@ -359,4 +320,3 @@ class StoreOpener(Protocol):
 
     def __call__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> StateStore:
         """Open the store that `builder` describes, above `backend`."""
-        ...

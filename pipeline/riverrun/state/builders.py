@@ -217,18 +217,9 @@ class Stores:
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
-        """Describe a window store.
+        """Describe a window store, which keeps windows of length `window_size` for `retention` behind its highest time.
 
-        Args:
-            name: Name of the store; part of the name of its changelog.
-            key_serde: Writes keys, in the state and in the changelog.
-            value_serde: Writes values, in the state and in the changelog.
-            retention: How long to keep a window behind the store's highest time.
-            window_size: Length of a window.
-            persistent: RocksDB if true, else memory.
-            caching: Whether to hold back updates and forward one per key and commit.
-            logging: Whether to write changes to a changelog topic.
-            log_config: Topic settings that override the defaults of the changelog topic.
+        Other arguments are those of `key_value_store`.
 
         Raises:
             TopologyError: If the name is illegal, or the retention is below the window's size.
@@ -290,17 +281,9 @@ class Stores:
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
-        """Describe a session store.
+        """Describe a session store, which keeps a session for `retention` behind the highest end of a session in the store.
 
-        Args:
-            name: Name of the store; part of the name of its changelog.
-            key_serde: Writes keys, in the state and in the changelog.
-            value_serde: Writes values, in the state and in the changelog.
-            retention: How long to keep a session behind the highest end of a session in the store.
-            persistent: RocksDB if true, else memory.
-            caching: Whether to hold back updates and forward one per key and commit.
-            logging: Whether to write changes to a changelog topic.
-            log_config: Topic settings that override the defaults of the changelog topic.
+        Other arguments are those of `key_value_store`.
 
         Raises:
             TopologyError: If the name is illegal, or the retention is negative.
@@ -332,14 +315,7 @@ class Stores:
     ) -> StoreBuilder:
         """Describe a versioned key-value store: values with the times from which they are valid. Never cached.
 
-        Args:
-            name: Name of the store; part of the name of its changelog.
-            key_serde: Writes keys, in the state and in the changelog.
-            value_serde: Writes values, in the state and in the changelog.
-            history_retention: How far back values can be looked up, and how late a put may be.
-            persistent: RocksDB if true, else memory.
-            logging: Whether to write changes to a changelog topic.
-            log_config: Topic settings that override the defaults of the changelog topic.
+        Values can be looked up, and put late, for `history_retention`. Other arguments are those of `key_value_store`.
 
         Raises:
             TopologyError: If the name cannot be part of a topic's name, or the retention is negative.
@@ -364,8 +340,7 @@ def ttl_millis(ttl: timedelta | None) -> int | None:
         return None
     ttl_ms = millis(ttl, "ttl")
     if ttl_ms == 0:
-        message = "ttl must be positive"
-        raise TopologyError(message)
+        raise TopologyError("ttl must be positive")
     return ttl_ms
 
 
@@ -382,8 +357,7 @@ def _store(
     times: tuple[int, int] = (0, 0),
 ) -> StoreBuilder:
     if not is_legal_topic(name):
-        message = f"Store name {name!r} is illegal: 1 to 249 characters out of a-z A-Z 0-9 . _ -"
-        raise TopologyError(message)
+        raise TopologyError(f"Store name {name!r} is illegal: 1 to 249 characters out of a-z A-Z 0-9 . _ -")
     retention_ms, window_size_ms = times
     return StoreBuilder(
         name,

@@ -43,12 +43,10 @@ class CacheEntry:
     `NamedCache.value_of` and `NamedCache.hold` distinguish them (`riverrun.state.values`).
 
     Args:
-        key: The key to forward with; known from the first update on.
         value: The value alone; None if there is none, `ENCODED` if it is kept as bytes.
         time: The value's own timestamp (ms), in stores with timestamps.
         whole: Value and timestamp in the form that readers get; None until a read, and for values that can be changed.
         data: The bytes of the value alone.
-        copy: A value decoded from them, for the next reader.
         order: Number of its last update since the last flush; 0 if there was none. The record of that update had this
             `timestamp` (ms), these `headers`, and came from `place`.
         is_new: Whether the store below the cache is known to have no such key.

@@ -67,7 +67,6 @@ class StoredKeys:
 
 
 def stored_keys(builder: StoreBuilder) -> StoredKeys:
-    """Return the converter for the keys of a store."""
     return StoredKeys(builder.name, builder.key_serde)
 
 
@@ -89,39 +88,30 @@ class ValueCodec(Protocol):
     @property
     def values(self) -> StoredValues:
         """The converter of the values alone, without times."""
-        ...
 
     def encode(self, key: Any, value: Any) -> bytes:
         """Return the value of a key in the store's form."""
-        ...
 
     def decode(self, key: Any, data: bytes) -> Any:
         """Return the value of a key, read from the store's form."""
-        ...
 
     def joined(self, data: bytes, time: int) -> bytes:
         """Join the bytes of a value and its time (ms) to the store's form."""
-        ...
 
     def split(self, data: bytes) -> tuple[bytes, int]:
         """Split the store's form into the bytes of the value and its time (ms); 0 if values have none."""
-        ...
 
     def parts(self, key: Any, value: Any) -> tuple[Any, int]:
         """Return the value of a key without its time, and that time (ms); 0 if values have none."""
-        ...
 
     def whole(self, value: Any, time: int) -> Any:
         """Return a value with its time (ms)."""
-        ...
 
     def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
         """Return stored bytes by key as changelog records; `times` (ms) are those of the updates."""
-        ...
 
     def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
         """Return the values of changelog records as stored bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +144,6 @@ class PlainCodec:
         return value, 0
 
     def whole(self, value: Any, time: int) -> Any:  # noqa: ARG002 - there is none
-        """Return the value unchanged."""
         return value
 
     def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
@@ -262,7 +251,6 @@ def _is_timed(value: Any) -> bool:
 
 
 def codec_of(builder: StoreBuilder) -> ValueCodec:
-    """Return the codec of a store."""
     values = stored_values(builder)
     if builder.kind in {StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW}:
         return TimestampedCodec(values)

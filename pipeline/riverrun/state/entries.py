@@ -48,7 +48,6 @@ class ChangedKeys:
             known.insert(at, store_key)
 
     def clear(self) -> None:
-        """Forget all keys, at a commit."""
         self._by_key.clear()
 
     def of(self, key: bytes, lower: bytes, upper: bytes) -> list[bytes]:
@@ -167,7 +166,6 @@ class RecentEntries:
             self._count -= expired
 
     def remove(self, key: bytes, suffix: bytes) -> None:
-        """Note an entry that was deleted."""
         known = self.by_key.get(key)
         if known is None:
             return

@@ -14,11 +14,9 @@ class Fold(Protocol):
     @property
     def add(self) -> Callable[[Any, Any, Any], Any]:
         """`(key, value, aggregate) -> aggregate`; None deletes."""
-        ...
 
     def first(self, key: Any, value: Any) -> Any:
         """Return the aggregate of a key's first value."""
-        ...
 
 
 def step(fold: Fold, key: Any, value: Any, timestamp: int, aggregate: Any, time: int) -> tuple[Any, int]:

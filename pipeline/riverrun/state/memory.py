@@ -26,7 +26,6 @@ class MemoryTable:
         self.get = self._entries.get
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self._entries)
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
@@ -55,7 +54,6 @@ class MemoryTable:
             self._sorted = None
 
     def clear(self) -> None:
-        """Remove everything."""
         self._entries.clear()
         self._sorted = []
 
@@ -70,7 +68,6 @@ class MemoryBackend:
         self._whole: Whole | None = None
 
     def table(self, name: str) -> MemoryTable:
-        """Return the table with this name."""
         return self._tables.setdefault(name, MemoryTable())
 
     def tables(self) -> tuple[str, ...]:
@@ -78,12 +75,10 @@ class MemoryBackend:
         return tuple(sorted(name for name, table in self._tables.items() if len(table)))
 
     def drop(self, name: str) -> None:
-        """Remove a table."""
         if name in self._tables:
             self._tables.pop(name).clear()
 
     def delete_range(self, name: str, lower: bytes, upper: bytes) -> None:
-        """Remove entries of a table."""
         table = self.table(name)
         table.update(dict.fromkeys([key for key, _ in table.scan(lower, upper)]))
 
@@ -104,11 +99,9 @@ class MemoryBackend:
         self._whole = whole or self._whole
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return, per changelog partition, the next offset to apply."""
         return dict(self._positions)
 
     def whole(self) -> Whole | None:
-        """Return when the state was known to be whole last; None if that is unknown."""
         return self._whole
 
     def topic_ids(self) -> dict[str, str]:
@@ -116,19 +109,15 @@ class MemoryBackend:
         return dict(self._topic_ids)
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Record the ids of changelog topics."""
         self._topic_ids.update(ids)
 
     def checkpoint(self, directory: Path) -> None:
-        """Refuse: the state is in memory."""
-        message = f"State in memory cannot be copied to {directory}"
-        raise UnsupportedByHostError(message)
+        raise UnsupportedByHostError(f"State in memory cannot be copied to {directory}")
 
     def close(self) -> None:
         """Do nothing: entries stay, so that a task can be opened again in this process."""
 
     def wipe(self) -> None:
-        """Delete everything."""
         for table in self._tables.values():
             table.clear()
         self._positions.clear()

@@ -80,7 +80,6 @@ class RocksDbTable:
         self._name = name
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value, or None."""
         family = self._families.get(self._name)
         if family is None:
             return None
@@ -107,15 +106,12 @@ class RocksDbBackend:
         self._open()
 
     def table(self, name: str) -> RocksDbTable:
-        """Return the table with this name."""
         return RocksDbTable(self, name)
 
     def tables(self) -> tuple[str, ...]:
-        """Return the sorted names of all tables."""
         return tuple(sorted(self.families))
 
     def drop(self, name: str) -> None:
-        """Remove a table and its files."""
         if self.families.pop(name, None) is not None:
             self._opened.drop_column_family(_TABLE_PREFIX + name)
 
@@ -161,7 +157,6 @@ class RocksDbBackend:
         self._apply(batch)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return, per changelog partition, the next offset to apply."""
         found = {}
         for key, value in self.scan(self._opened, _POSITION_PREFIX, _POSITION_END):
             try:
@@ -172,7 +167,6 @@ class RocksDbBackend:
         return found
 
     def whole(self) -> Whole | None:
-        """Return when the state was known to be whole last; None if that is unknown."""
         try:
             found = self._opened.get(_WHOLE_KEY)
             return None if found is None else Whole(*_WHOLE.unpack(found))
@@ -180,7 +174,6 @@ class RocksDbBackend:
             raise self.failure(error) from error
 
     def topic_ids(self) -> dict[str, str]:
-        """Return the recorded ids of the changelogs, and of the inputs."""
         entries = self.scan(self._opened, _TOPIC_ID_PREFIX, _TOPIC_ID_END)
         return {
             key[len(_TOPIC_ID_PREFIX) :].decode(errors="replace"): value.decode(errors="replace")
@@ -188,7 +181,6 @@ class RocksDbBackend:
         }
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Record the ids of topics; ids of other topics are kept."""
         batch = WriteBatch(raw_mode=True)
         for topic, topic_id in ids.items():
             batch.put(_TOPIC_ID_PREFIX + topic.encode(), topic_id.encode())
@@ -262,15 +254,13 @@ class RocksDbBackend:
     @property
     def _opened(self) -> Rdict:
         if self._db is None:
-            message = f"State in {self._directory} is closed"
-            raise StateError(message)
+            raise StateError(f"State in {self._directory} is closed")
         return self._db
 
     def _open(self) -> None:
         self.families.clear()
         if (self._directory / _DAMAGED).exists():
-            message = f"State in {self._directory} was found to be damaged"
-            raise CorruptStateError(message, hint=_RESTORABLE)
+            raise CorruptStateError(f"State in {self._directory} was found to be damaged", hint=_RESTORABLE)
         try:
             make_directory(self._directory)
             exists = (self._directory / "CURRENT").exists()

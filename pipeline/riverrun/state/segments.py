@@ -67,7 +67,6 @@ class Segments:
         return None if segment is None else segment.get(key)
 
     def find(self, key: bytes) -> bytes | None:
-        """Return an entry of the backend."""
         time = _TIME.unpack_from(key, self._time_at)[0]
         segment = self._segments.get(time // self._segment_ms * self._segment_ms)
         return None if segment is None else segment.get(key)
@@ -180,11 +179,9 @@ class _SharedTable:
         self._lowest, self._end = _TIME.pack(start), _END.pack(end)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value, or None."""
         return self._table.get(self._lowest + key)
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield entries with `lower <= key < upper`."""
         first = self._lowest + (lower or b"")
         end = self._end if upper is None else self._lowest + upper
         rows = self._table.scan(first, end, reverse=reverse)

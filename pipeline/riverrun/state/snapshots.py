@@ -47,7 +47,6 @@ class StateFile:
     """One file of a state.
 
     Args:
-        name: Name within the state's directory.
         sha256: Digest of its content, hexadecimal; also its name on the file store.
         size: Size, bytes.
     """
@@ -59,11 +58,9 @@ class StateFile:
     def check(self) -> None:
         """Make sure that both names stay within the directories they are joined to; `ValueError` if not."""
         if not _DIGEST.fullmatch(self.sha256):
-            message = f"{self.sha256!r} is not a SHA-256 checksum"
-            raise ValueError(message)
+            raise ValueError(f"{self.sha256!r} is not a SHA-256 checksum")
         if not _NAME.fullmatch(self.name):
-            message = f"{self.name!r} is not a name of a file"
-            raise ValueError(message)
+            raise ValueError(f"{self.name!r} is not a name of a file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +68,6 @@ class Manifest:
     """The description of a snapshot.
 
     Args:
-        application: The application's id.
-        fingerprint: Fingerprint of the topology that made the state.
         created_ms: Time of creation, ms since the epoch.
         changelogs: Per changelog partition, as text, the next offset that is not in the state.
         topic_ids: The brokers' id of each changelog topic: a recreated one has another id.
@@ -95,7 +90,6 @@ class Manifest:
     whole: tuple[Time, Natural] | None = None
 
     def encode(self) -> bytes:
-        """Return the manifest as JSON."""
         return msgspec.json.encode(asdict(self))
 
     @classmethod
@@ -112,8 +106,7 @@ class Manifest:
             for tp in (*found.changelogs, *found.inputs):
                 TopicPartition.parse(tp)
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-            message = f"not a snapshot's manifest: {error}"
-            raise SnapshotError(message) from error
+            raise SnapshotError(f"not a snapshot's manifest: {error}") from error
         return found
 
     @property
@@ -148,7 +141,6 @@ class SnapshotStore:
 
     Args:
         url: Place of the snapshots: any URL of fsspec, or a path.
-        keep: Number of snapshots to keep.
     """
 
     def __init__(self, url: str, keep: int) -> None:
@@ -160,8 +152,7 @@ class SnapshotStore:
         try:
             self._files, self._root = fsspec.url_to_fs(url)
         except Exception as error:  # every kind of file store has its own errors
-            message = f"Snapshots cannot be kept at {url}: {error}"
-            raise SnapshotError(message) from error
+            raise SnapshotError(f"Snapshots cannot be kept at {url}: {error}") from error
 
     def manifests(self) -> Iterator[Manifest]:
         """Yield the existing snapshots, newest first. Unreadable manifests are skipped with a warning."""
@@ -219,8 +210,7 @@ class SnapshotStore:
         except SnapshotError:
             raise
         except Exception as error:  # as above
-            message = f"Snapshot {self._url}/{manifest.name} cannot be read: {error}"
-            raise SnapshotError(message) from error
+            raise SnapshotError(f"Snapshot {self._url}/{manifest.name} cannot be read: {error}") from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -240,8 +230,7 @@ class SnapshotStore:
             raise SnapshotError(message)
         self._files.get_file(place, str(target))
         if _described(target) != file:
-            message = f"File {file.name} of snapshot {self._url} is damaged: its checksum does not match"
-            raise SnapshotError(message)
+            raise SnapshotError(f"File {file.name} of snapshot {self._url} is damaged: its checksum does not match")
 
     def _collect(self) -> None:
         """Remove the oldest snapshots, and the files that only they have."""
@@ -277,8 +266,7 @@ class SnapshotStore:
         except FileNotFoundError:
             return []
         except Exception as error:  # as above
-            message = f"Snapshots at {self._url} cannot be listed: {error}"
-            raise SnapshotError(message) from error
+            raise SnapshotError(f"Snapshots at {self._url} cannot be listed: {error}") from error
         names = (path.rstrip("/").rsplit("/", 1)[-1] for path in found)
         # Files of other tools would count as snapshots otherwise.
         return sorted(name for name in names if name.endswith(_SUFFIX))
@@ -287,8 +275,7 @@ class SnapshotStore:
         try:
             content = read_document(self._files, self._root, self._place(_MANIFESTS, name))
         except Exception as error:  # as above
-            message = f"the manifest cannot be read: {error}"
-            raise SnapshotError(message) from error
+            raise SnapshotError(f"the manifest cannot be read: {error}") from error
         return content
 
     def _place(self, *parts: str) -> str:

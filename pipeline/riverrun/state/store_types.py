@@ -30,51 +30,39 @@ class KeyValueStore(Protocol[K, V]):
     @property
     def name(self) -> str:
         """Name of the store."""
-        ...
 
     def get(self, key: K) -> V | None:
         """Return the value, or None."""
-        ...
 
     def put(self, key: K, value: V | None) -> None:
         """Set the value; None deletes."""
-        ...
 
     def put_if_absent(self, key: K, value: V) -> V | None:
         """Set the value if there is none; return the previous value."""
-        ...
 
     def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
         """Set several values."""
-        ...
 
     def delete(self, key: K) -> V | None:
         """Delete the value, and return it."""
-        ...
 
     def range(self, from_key: K | None = None, to_key: K | None = None) -> Iterator[tuple[K, V]]:
         """Return entries from `from_key` to `to_key`, both inclusive; None is an open end."""
-        ...
 
     def reverse_range(self, from_key: K | None = None, to_key: K | None = None) -> Iterator[tuple[K, V]]:
         """Return the entries of a range in reverse order."""
-        ...
 
     def all(self) -> Iterator[tuple[K, V]]:
         """Return all entries."""
-        ...
 
     def reverse_all(self) -> Iterator[tuple[K, V]]:
         """Return all entries in reverse order."""
-        ...
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[K, V]]:
         """Return entries whose serialized key starts with `prefix`."""
-        ...
 
     def approximate_num_entries(self) -> int:
         """Return the number of entries, which may be an estimate."""
-        ...
 
 
 @runtime_checkable
@@ -89,51 +77,40 @@ class WindowStore(Protocol[K, V]):
     @property
     def name(self) -> str:
         """Name of the store."""
-        ...
 
     def put(self, key: K, value: V | None, window_start: int) -> None:
         """Set the value of a window; None deletes. Ignored and counted if the window has expired."""
-        ...
 
     def fetch(self, key: K, time: int) -> V | None:
         """Return the value of the window that starts at `time`."""
-        ...
 
     def fetch_range(self, key: K, time_from: int, time_to: int) -> Iterator[tuple[int, V]]:
         """Return `(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending."""
-        ...
 
     def backward_fetch_range(self, key: K, time_from: int, time_to: int) -> Iterator[tuple[int, V]]:
         """Return a key's windows in descending order."""
-        ...
 
     def fetch_keys(
         self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
     ) -> Iterator[tuple[K, int, V]]:
         """Return `(key, start, value)` of a range of keys and of times, all bounds inclusive."""
-        ...
 
     def backward_fetch_keys(
         self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
     ) -> Iterator[tuple[K, int, V]]:
         """Return a range of keys in reverse order."""
-        ...
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[K, int, V]]:
         """Return `(key, start, value)` of the windows of all keys that start in `[time_from, time_to]`."""
-        ...
 
     def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[K, int, V]]:
         """Return windows of all keys in reverse order."""
-        ...
 
     def all(self) -> Iterator[tuple[K, int, V]]:
         """Return `(key, start, value)` of all windows that have not expired."""
-        ...
 
     def backward_all(self) -> Iterator[tuple[K, int, V]]:
         """Return all windows in reverse order."""
-        ...
 
 
 @runtime_checkable
@@ -147,59 +124,46 @@ class SessionStore(Protocol[K, V]):
     @property
     def name(self) -> str:
         """Name of the store."""
-        ...
 
     def put(self, session: Windowed[K], value: V | None) -> None:
         """Set the value of a session; None deletes. Ignored and counted if the session has expired."""
-        ...
 
     def remove(self, session: Windowed[K]) -> None:
         """Delete a session."""
-        ...
 
     def fetch_session(self, key: K, start: int, end: int) -> V | None:
         """Return the value of the session with exactly these bounds."""
-        ...
 
     def find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:
         """Return the key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
-        ...
 
     def backward_find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:
         """Return the sessions of `find_sessions` in reverse order."""
-        ...
 
     def find_sessions_of_keys(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[K], V]]:
         """Return sessions of a range of keys, both inclusive; None is an open end."""
-        ...
 
     def backward_find_sessions_of_keys(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[K], V]]:
         """Return sessions of a range of keys in reverse order."""
-        ...
 
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
         """Return all sessions of a key, by end."""
-        ...
 
     def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
         """Return all sessions of a key in reverse order."""
-        ...
 
     def fetch_keys(self, key_from: K | None, key_to: K | None) -> Iterator[tuple[Windowed[K], V]]:
         """Return all sessions of a range of keys, both inclusive; None is an open end."""
-        ...
 
     def backward_fetch_keys(self, key_from: K | None, key_to: K | None) -> Iterator[tuple[Windowed[K], V]]:
         """Return all sessions of a range of keys in reverse order."""
-        ...
 
     def all(self) -> Iterator[tuple[Windowed[K], V]]:
         """Return all sessions that have not expired."""
-        ...
 
 
 class ChangeBuffer(Protocol[K, V]):
@@ -207,29 +171,23 @@ class ChangeBuffer(Protocol[K, V]):
 
     def __len__(self) -> int:
         """Return the number of buffered keys."""
-        ...
 
     @property
     def size_bytes(self) -> int:
         """Size of everything buffered, bytes."""
-        ...
 
     @property
     def first_time(self) -> int | None:
         """The lowest buffer time, ms; None if nothing is buffered."""
-        ...
 
     def put(self, buffer_time: int, key: K, change: Change[V], timestamp: int, headers: Headers) -> None:
         """Buffer an update of the current record; a buffered key keeps its place and its time."""
-        ...
 
     def pop(self) -> tuple[K, Change[V], BufferedOrigin]:
         """Remove the first key, and return it with its last update and the update's origin."""
-        ...
 
     def prior_value(self, key: K) -> tuple[bool, V | None]:
         """Return whether the key is buffered, and its value before its first buffered update."""
-        ...
 
 
 class BufferedOrigin(Protocol):
@@ -238,17 +196,14 @@ class BufferedOrigin(Protocol):
     @property
     def timestamp(self) -> int:
         """Its event time, ms."""
-        ...
 
     @property
     def headers(self) -> Headers:
         """Its headers."""
-        ...
 
     @property
     def metadata(self) -> RecordMetadata | None:
         """Its origin; None within a punctuation."""
-        ...
 
 
 @runtime_checkable
@@ -258,7 +213,6 @@ class VersionedKeyValueStore(Protocol[K_contra, V]):
     @property
     def name(self) -> str:
         """Name of the store."""
-        ...
 
     def put(self, key: K_contra, value: V | None, timestamp: int) -> int:
         """Set the value that is valid from `timestamp` until the next later one; None deletes.
@@ -267,12 +221,9 @@ class VersionedKeyValueStore(Protocol[K_contra, V]):
             The timestamp of the next later value; `PUT_RETURN_CODE_VALID_TO_UNDEFINED` if there is none;
             `PUT_RETURN_CODE_NOT_PUT` if the history does not reach back that far.
         """
-        ...
 
     def delete(self, key: K_contra, timestamp: int) -> VersionedRecord[V] | None:
         """Delete from `timestamp` on, and return the value that was valid then."""
-        ...
 
     def get(self, key: K_contra, as_of: int | None = None) -> VersionedRecord[V] | None:
         """Return the latest value, or the one valid at a time; None if there was none, or it is beyond the history."""
-        ...

@@ -41,14 +41,12 @@ class StoreSupplier:
 
     def __post_init__(self) -> None:
         if self.window_size_ms > self.retention_ms:
-            message = (
+            raise TopologyError(
                 f"The retention period of the window store {self.name} must be no smaller than its window size. "
                 f"Got size=[{self.window_size_ms}], retention=[{self.retention_ms}]"
             )
-            raise TopologyError(message)
         if self.max_entries is not None and self.max_entries < 0:
-            message = "max_cache_size cannot be negative"
-            raise TopologyError(message)
+            raise TopologyError("max_cache_size cannot be negative")
 
 
 # Default of `windowstore.changelog.additional.retention.ms`: time for which the changelog of a store with retention keeps

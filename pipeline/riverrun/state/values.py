@@ -96,7 +96,6 @@ class StoredValues:
         return copy
 
     def read(self, key: Any, data: bytes) -> Any:
-        """Read the value of a key."""
         try:
             return self.deserialize(data)
         except Exception as error:  # a serde may raise anything
@@ -136,7 +135,6 @@ class StoredValues:
 
 
 def stored_values(builder: StoreBuilder) -> StoredValues:
-    """Return the converter for the values of a store."""
     return StoredValues(builder.name, builder.value_serde)
 
 

@@ -133,11 +133,9 @@ class LetterFilter:
 
     @property
     def is_everything(self) -> bool:
-        """Return whether it chooses all letters."""
         return not (self.places or self.error or self.origin) and self.since_ms is None and self.until_ms is None
 
     def chooses(self, letter: DeadLetter) -> bool:
-        """Return whether it chooses a letter."""
         return (
             (self.decided or letter.note is None)
             and (not self.places or letter.name in self.places)

@@ -61,8 +61,7 @@ class TopicReader:
         admin, first, last = self.admin, self.bounds(start), self.bounds(end)
         for tp, offset in first.items():
             if last[tp] < offset:
-                message = f"{tp}: the end, offset {last[tp]}, lies before the start, {offset}"
-                raise RangeError(message)
+                raise RangeError(f"{tp}: the end, offset {last[tp]}, lies before the start, {offset}")
         ranges = {tp: OffsetRange(first[tp], last[tp]) for tp in sorted(first)}
         # One partition after the other: readers care about the order within a partition.
         for tp, wanted in ranges.items():
@@ -183,11 +182,9 @@ class LineFormat:
     def check(self) -> None:
         """Check that the options fit together."""
         if self.key is not None and self.separator is not None:
-            message = "--key and --separator both define keys"
-            raise ConfigError(message, hint="Leave out one of them.")
+            raise ConfigError("--key and --separator both define keys", hint="Leave out one of them.")
         if self.separator == "":
-            message = "--separator is empty"
-            raise ConfigError(message, hint="Leave it out for lines without keys.")
+            raise ConfigError("--separator is empty", hint="Leave it out for lines without keys.")
         fields = [field for field in (self.key, self.timestamp) if field is not None]
         if fields and not self.value_serde.name.startswith(JSON.name):
             message = f"Values with serde {self.value_serde.name} have no field {', '.join(fields)}"
@@ -209,8 +206,7 @@ class LineFormat:
             return None, line
         key, found, value = line.partition(self.separator)
         if not found:
-            message = f"it has no separator {self.separator!r}"
-            raise ValueError(message)
+            raise ValueError(f"it has no separator {self.separator!r}")
         return key, value
 
 
@@ -228,8 +224,7 @@ class RecordFormat:
         """Return the key, value, time and headers of a line; its time defaults to `now_ms`."""
         found = exact_json(line)
         if not isinstance(found, dict) or not found.keys() & {"key", "value"}:
-            message = "it is not a JSON object with a key or a value"
-            raise ValueError(message)
+            raise ValueError("it is not a JSON object with a key or a value")
         key, value = (
             _bytes(serde, _of_json(serde, found.get(name)))
             for name, serde in (("key", self.key_serde), ("value", self.value_serde))
@@ -264,16 +259,14 @@ def _header(given: Any) -> tuple[str, bytes | None]:
             return name, None
         case [str(name), str(value)]:
             return name, bytes.fromhex(value)
-    message = f"{given!r} is not a header: a name, and a value in hexadecimal digits or null"
-    raise ValueError(message)
+    raise ValueError(f"{given!r} is not a header: a name, and a value in hexadecimal digits or null")
 
 
 def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineFormat | RecordFormat) -> int:
     """Write lines in UTF-8 to a topic, each once, and return their number. Empty lines are skipped."""
     form.check()
     if topic.startswith("__"):
-        message = f"{topic} is an internal topic of the brokers: writing to it would damage their data"
-        raise ConfigError(message)
+        raise ConfigError(f"{topic} is an internal topic of the brokers: writing to it would damage their data")
     admin.require([topic], "this command writes to")
     producer, clock = IdempotentProducer(admin.kafka, admin=admin), SystemClock()
     try:
@@ -302,8 +295,7 @@ def _text(raw: bytes) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"byte {error.start + 1} is not UTF-8 ({raw[error.start]:#04x})"
-        raise ValueError(message) from error
+        raise ValueError(f"byte {error.start + 1} is not UTF-8 ({raw[error.start]:#04x})") from error
 
 
 def _bytes(serde: Serde[Any], value: Any) -> bytes | None:
@@ -317,8 +309,7 @@ def _field(value: Any, name: str) -> Any:
         message = f"it is not a JSON object with a field {name!r}"
         raise ValueError(message)  # noqa: TRY004 - what the line says, not what the code does
     if name not in value:
-        message = f"it has no field {name!r}"
-        raise ValueError(message)
+        raise ValueError(f"it has no field {name!r}")
     return value[name]
 
 
@@ -331,5 +322,4 @@ def _time(value: Any) -> int:
     # Not `isinstance`: in Python, a bool is an int.
     if type(found) is int and found >= 0:
         return found
-    message = f"{value!r} is neither a number of ms since 1970 nor a time from then on"
-    raise ValueError(message)
+    raise ValueError(f"{value!r} is neither a number of ms since 1970 nor a time from then on")

@@ -32,7 +32,6 @@ class Repeats:
     topics: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there is anything."""
         return bool(self.stores or self.topics)
 
     def __str__(self) -> str:
@@ -61,7 +60,6 @@ def repeated(topology: Topology, application_id: str, origins: Iterable[str]) ->
 
 
 def tables(topology: Topology, application_id: str, origins: Iterable[str]) -> frozenset[str]:
-    """Return the topics that are read as tables."""
     return frozenset(
         full_name(sub, application_id, topic)
         for sub, source in _reading(topology, application_id, origins)

@@ -57,8 +57,7 @@ def serde_named(name: str, window: str | None = None) -> Serde[Any]:
     if name.startswith(_WINDOWED):
         return windowed_of_size_ms(serde_named(name.removeprefix(_WINDOWED)), size_ms(window))
     if name not in _SIMPLE:
-        message = f"There is no serde {name!r}"
-        raise ConfigError(message, hint=f"Allowed: {NAMES}.")
+        raise ConfigError(f"There is no serde {name!r}", hint=f"Allowed: {NAMES}.")
     return _SIMPLE[name]
 
 
@@ -72,8 +71,7 @@ def size_ms(window: str | None) -> int:
         return _NO_SIZE
     found = _SIZE.fullmatch(window)
     if found is None or not int(found[1]):
-        message = f"{window!r} is not a window size"
-        raise ConfigError(message, hint="Write a number and ms, s, m, h or d, as in 5m.")
+        raise ConfigError(f"{window!r} is not a window size", hint="Write a number and ms, s, m, h or d, as in 5m.")
     return millis(int(found[1]) * _UNITS[found[2]], "window size")
 
 

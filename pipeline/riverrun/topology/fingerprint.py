@@ -19,7 +19,6 @@ class TopologyDigests:
     """Digests of a topology, each 16 hex digits.
 
     Args:
-        nodes: By name of the node, store or global store.
         groups: Topics that need equal numbers of partitions.
         unseen: What no digest covers, by name of the node or store: objects that cannot be digested, and what functions read
             outside of the program.
@@ -31,7 +30,6 @@ class TopologyDigests:
 
     @property
     def whole(self) -> str:
-        """The digest of the whole topology."""
         return _digest(sorted(self.nodes.items()), self.groups)
 
 

@@ -21,7 +21,6 @@ class Drawn:
 
     Args:
         parents: Nodes of its sub-topology from which it receives records.
-        reads: Topics that it reads, or the pattern of their names.
     """
 
     name: str
@@ -48,7 +47,6 @@ class Graph:
 
 
 def graph(subs: Sequence[SubTopology], global_stores: Iterable[GlobalStore], internal: Iterable[str]) -> Graph:
-    """Return a topology as a graph."""
     groups = [Group(f"Sub-topology {sub.id}", tuple(_drawn(node, sub) for node in sub.nodes)) for sub in subs]
     groups += [_global(store) for store in global_stores]
     return Graph(tuple(groups), frozenset(internal))

@@ -137,7 +137,6 @@ class SourceNode:
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Return no parents: sources have none."""
         return ()
 
 
@@ -160,7 +159,6 @@ class ProcessorNode:
 
     Args:
         supplier: Returns a new instance on each call.
-        functions: The user's functions in it; part of the fingerprint.
         is_operator: Whether it is a built-in operator, which takes the parts of a record; a user's processor takes one record.
     """
 
@@ -218,9 +216,6 @@ class SubTopology:
     """Nodes that share tasks: connected with each other directly or through a store.
 
     Args:
-        id: The first part of its tasks' ids.
-        nodes: Its nodes, parents before children.
-        store_access: Node name to the names of the stores it may use.
         repartition_topics: The application's repartition topics, without its prefix.
     """
 
@@ -232,7 +227,6 @@ class SubTopology:
 
     @property
     def sources(self) -> tuple[SourceNode, ...]:
-        """Its sources."""
         return tuple(node for node in self.nodes if isinstance(node, SourceNode))
 
     @property
@@ -244,7 +238,6 @@ class SubTopology:
 
     @property
     def source_topics(self) -> tuple[str, ...]:
-        """The topics it reads, sorted."""
         return tuple(sorted({topic for source in self.sources for topic in source.topics}))
 
     @property

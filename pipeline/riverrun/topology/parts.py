@@ -20,7 +20,6 @@ class Parts:
         order: Names of all nodes, including those of global stores, parents before children.
         nodes: Nodes by name, except those of global stores.
         stores: Stores by name, in order of addition, except global stores.
-        users: The processors connected to each store.
         repartition_topics: Repartition topics by name, without the application's prefix.
         copartitioned: Groups of sources whose topics need the same number of partitions.
     """
@@ -61,12 +60,10 @@ class Parts:
         return tuple(groups)
 
     def add(self, node: Node) -> None:
-        """Add a node at the end."""
         self.nodes[node.name] = node
         self.order.append(node.name)
 
     def insert(self, node: Node, after: str) -> None:
-        """Insert a node after another one."""
         self.nodes[node.name] = node
         self.order.insert(self.order.index(after) + 1, node.name)
 
@@ -79,7 +76,6 @@ class Parts:
                 users.discard(name)
 
     def remove_stores(self, *names: str) -> None:
-        """Remove stores."""
         for name in names:
             del self.stores[name], self.users[name]
 

@@ -38,17 +38,14 @@ class Box:
 
     @property
     def width(self) -> float:
-        """Its width."""
         return max((len(line) for line in self.lines), default=0) * LETTER + 2 * PADDING if self.lines else _LANE
 
     @property
     def height(self) -> float:
-        """Its height."""
         return len(self.lines) * LINE + PADDING if self.lines else 0
 
     @property
     def middle(self) -> float:
-        """The middle of its width."""
         return self.left + self.width / 2
 
 
@@ -61,10 +58,7 @@ class Block:
     """A sub-topology with its layout: input topics above it, output topics below.
 
     Args:
-        boxes: Its boxes by key, including lanes.
-        title: The base line of its title.
         top: The upper side of the frame around its nodes.
-        bottom: The lower side of that frame.
     """
 
     group: Group
@@ -83,7 +77,6 @@ class Far:
 
     Args:
         writer: The topic's box below the sub-topology that writes it.
-        reader: Its box above the one that reads it.
         floor: Vertical position of the part below everything.
         lane: Horizontal position of the rise between two sub-topologies.
         roof: Vertical position of the part that leads to the reader.
@@ -107,7 +100,6 @@ class Picture:
 
 
 def placed(graph: Graph) -> Picture:
-    """Lay out a graph."""
     internal = graph.internal
     pairs = [
         (writer, reader, topic)

@@ -87,13 +87,11 @@ class Topology:
         named = tuple(topic for topic in topics if isinstance(topic, str))
         patterns = [topic for topic in topics if not isinstance(topic, str)]
         if not topics or (patterns and len(topics) > 1):
-            message = f"Source {name} must read at least one topic, or exactly one pattern"
-            raise TopologyError(message)
+            raise TopologyError(f"Source {name} must read at least one topic, or exactly one pattern")
         for number, topic in enumerate(named):
             self._check_topic(topic)
             if topic in named[:number]:
-                message = f"Topic {topic} has already been registered by this source, {name}"
-                raise TopologyError(message)
+                raise TopologyError(f"Topic {topic} has already been registered by this source, {name}")
         pattern = patterns[0] if patterns else None
         if pattern is not None:
             self._check_pattern(pattern)
@@ -201,8 +199,7 @@ class Topology:
         self._check_new_name(name)
         self._check_parents(name, parents)
         if isinstance(topic, str) and not is_legal_topic(topic):
-            message = f"{topic!r} is not a legal topic name"
-            raise TopologyError(message)
+            raise TopologyError(f"{topic!r} is not a legal topic name")
         self._parts.add(SinkNode(name, parents, topic, key_serde, value_serde, partitioner))
         return self
 
@@ -229,18 +226,14 @@ class Topology:
             TopologyError: If the processor or a store is missing, no store is given, or one is global.
         """
         if not stores:
-            message = f"{processor} must be connected to at least one state store"
-            raise TopologyError(message)
+            raise TopologyError(f"{processor} must be connected to at least one state store")
         if not isinstance(self._parts.nodes.get(processor), ProcessorNode):
-            message = f"{processor} is not a processor of this topology"
-            raise TopologyError(message)
+            raise TopologyError(f"{processor} is not a processor of this topology")
         for store in stores:
             if store in self._parts.global_stores:
-                message = f"Global store {store} can be used by {processor} without being connected"
-                raise TopologyError(message)
+                raise TopologyError(f"Global store {store} can be used by {processor} without being connected")
             if store not in self._parts.users:
-                message = f"State store {store} has not been added"
-                raise TopologyError(message)
+                raise TopologyError(f"State store {store} has not been added")
             self._parts.users[store].add(processor)
         return self
 
@@ -297,8 +290,7 @@ class Topology:
         if global_store.store.name in self._parts.users or global_store.store.name in self._parts.global_stores:
             raise self._taken(global_store.store.name, (global_store.processor.name,))
         if global_store.store.logging:
-            message = f"Global store {global_store.store.name} must not have a changelog: its topic is one"
-            raise TopologyError(message)
+            raise TopologyError(f"Global store {global_store.store.name} must not have a changelog: its topic is one")
         _check_keeps_rows(global_store.store)
         self._parts.order += [global_store.source.name, global_store.processor.name]
         self._parts.global_stores[global_store.store.name] = global_store
@@ -354,8 +346,7 @@ class Topology:
             TopologyError: If it was declared with another number of partitions.
         """
         if self._parts.repartition_topics.setdefault(topic.name, topic) != topic:
-            message = f"Repartition topic {topic.name} is declared with different numbers of partitions"
-            raise TopologyError(message)
+            raise TopologyError(f"Repartition topic {topic.name} is declared with different numbers of partitions")
         return self
 
     def copartition(self, sources: Iterable[str]) -> Topology:
@@ -484,8 +475,7 @@ class Topology:
             name in (g.source.name, g.processor.name) for g in self._parts.global_stores.values()
         )
         if taken:
-            message = f"Processor {name} is already added."
-            raise TopologyError(message)
+            raise TopologyError(f"Processor {name} is already added.")
 
     def _taken(self, store: str, processors: tuple[str, ...]) -> TopologyError:
         """Return the error for a second store with a name (`InternalTopologyBuilder.addStateStore`)."""
@@ -512,10 +502,9 @@ class Topology:
 
     def _check_pattern(self, pattern: re.Pattern[str]) -> None:
         if any(pattern.fullmatch(topic) for source in self._sources() for topic in source.topics):
-            message = (
+            raise TopologyError(
                 f"Pattern {pattern.pattern} will match a topic that has already been registered by another source."
             )
-            raise TopologyError(message)
 
     def _sources(self) -> list[SourceNode]:
         """Return all sources, including those of global stores."""
@@ -524,15 +513,12 @@ class Topology:
 
     def _check_parents(self, name: str, parents: tuple[str, ...]) -> None:
         if not parents:
-            message = f"{name} must have at least one parent"
-            raise TopologyError(message)
+            raise TopologyError(f"{name} must have at least one parent")
         for parent in parents:
             if parent == name or parent not in self._parts.nodes:
-                message = f"Predecessor processor {parent} is not added yet for {name}"
-                raise TopologyError(message)
+                raise TopologyError(f"Predecessor processor {parent} is not added yet for {name}")
             if isinstance(self._parts.nodes[parent], SinkNode):
-                message = f"Sink {parent} cannot be the parent of {name}"
-                raise TopologyError(message)
+                raise TopologyError(f"Sink {parent} cannot be the parent of {name}")
 
 
 def _check_keeps_rows(builder: StoreBuilder) -> None:

@@ -3,8 +3,6 @@
 A `streams_instance` is a member of its `group`, whose leader assigns tasks to all. Its `stream_threads` are
 processes. Each (`stream_thread`) runs `tasks`. `worker` runs all tasks in one process, without a group. Meanwhile,
 stores answer `queries`.
-
-May import hosting, the runtime, Kafka and lower layers; knows neither Spark nor the DSL.
 """
 
 from __future__ import annotations

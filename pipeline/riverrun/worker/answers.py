@@ -225,9 +225,6 @@ class QueryServer:
 
     Usually that is the processing thread. While it waits for brokers and touches no store, a thread that only answers takes its
     place.
-
-    Args:
-        answer: Answers a question; called by the thread that may touch the stores.
     """
 
     def __init__(self, pipe: Connection, answer: Callable[[StoreQuery], AnswerPage | Refusal]) -> None:

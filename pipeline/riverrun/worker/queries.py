@@ -126,7 +126,6 @@ class StoreQuery:
 
     Args:
         task: The task; None for global stores, which every process has.
-        after: The last row of the previous page.
         allows_standby: Whether a standby, which may lag, may answer.
     """
 

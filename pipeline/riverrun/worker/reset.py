@@ -27,7 +27,6 @@ class Reset:
     """The effects of a reset.
 
     Args:
-        topics: Internal topics to delete.
         directories: Local state on this machine to delete, including that of instances on Spark.
         offsets: Where the application starts to read next.
         kept: The topic of copies of committed offsets, which is created again.

@@ -32,7 +32,6 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Return its process id."""
         return self._popen.pid
 
     @property
@@ -41,7 +40,6 @@ class ChildProcess:
         return self._popen.poll()
 
     def is_alive(self) -> bool:
-        """Return whether it is still running."""
         return self._popen.poll() is None
 
     def join(self, timeout_s: float | None = None) -> None:
@@ -52,7 +50,6 @@ class ChildProcess:
             return
 
     def kill(self) -> None:
-        """Kill it."""
         self._popen.kill()
 
     def signal(self, number: signal.Signals) -> None:

@@ -96,7 +96,6 @@ class InstanceStatus:
 
 
 def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:
-    """Return the sum of several summaries."""
     every = list(parts)
     return WorkerSummary(
         sum(part.processed for part in every),
@@ -110,8 +109,7 @@ def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:
 def moved(old: WorkerState, new: WorkerState) -> WorkerState:
     """Return the new state of a worker. An illegal transition is a fault of the worker itself."""
     if new not in TRANSITIONS[old]:
-        message = f"Worker cannot go from {old.value} to {new.value}"
-        raise StreamsError(message)
+        raise StreamsError(f"Worker cannot go from {old.value} to {new.value}")
     return new
 
 
@@ -167,13 +165,11 @@ class TaskFigures:
     """Statistics of a task since its process took it over.
 
     Args:
-        dropped: Records not processed, by reason.
         held_back_s: How long it has waited for tasks that are behind in event time, s.
         waiting: Its present wait; None if it does not wait.
         last_commit: None before the first.
         since_ms: When its process took it over, ms of the wall clock.
         at_ms: When these statistics were read, ms of the wall clock.
-        process_s: Time spent on records, s.
     """
 
     processed: int
@@ -195,7 +191,6 @@ class ThreadSeconds(NamedTuple):
 
     Args:
         process: Processing records (`process-ratio`).
-        commit: Preparing commits, and finishing them.
         poll: Fetching records, and waiting for them (`poll-ratio`).
         punctuate: Calling punctuators (`punctuate-ratio`).
         commit_wait: Waiting for the outcome of commits. Kafka Streams' `commit-ratio` is `commit` and this.
@@ -230,7 +225,6 @@ class SpentTime:
     commit_wait: float = 0.0
 
     def seconds(self) -> ThreadSeconds:
-        """Return all of it until now."""
         passed, process = time.perf_counter() - self.began, self.process - self.punctuate
         return ThreadSeconds(passed, process, self.commit, self.poll, self.punctuate, self.commit_wait)
 
@@ -249,7 +243,6 @@ class RegularSummary:
         self._logged = WorkerSummary()
 
     def log_if_due(self, summary: Callable[[], WorkerSummary]) -> None:
-        """Log the summary if it is time."""
         if not self._interval_s or time.monotonic() - self._logged_at < self._interval_s:
             return
         logged, now = self._logged, summary()
@@ -289,7 +282,6 @@ class TaskCounts:
         self._prepared[active.id] = WorkerSummary(self.processed_by[active.id], dropped=active.dropped, totals=counted)
 
     def committed(self, active: ActiveTask) -> None:
-        """Note that these are committed."""
         self._committed[active.id] = self._prepared.pop(active.id)
 
     def doubted(self, active: ActiveTask) -> None:

@@ -92,11 +92,9 @@ class StreamThreadProcess:
 
     @property
     def active(self) -> frozenset[TaskId]:
-        """Return the tasks that it runs, or may run."""
         return self.report.active.union(*(order.active for order in self.orders))
 
     def hear(self, message: ThreadReport | Alive | Failed | StuckRecord) -> None:
-        """Record a message of the process."""
         # No sign of life: a signal handler sends it while the thread hangs.
         if isinstance(message, StuckRecord):
             self._note_stuck(message)

@@ -56,7 +56,6 @@ class StreamsInstance:
     Args:
         build: Builds the topology within a stream thread's process.
         server: `host:port` where this instance answers queries; empty if it does not.
-        on_state: Called with every change of state.
         uncaught_exception_handler: Returns the reaction to a failed stream thread, by the names of
             `uncaught.exception.handler`; defaults to that setting.
         complete: Completes a switch of versions whose coordinator has died; None to leave that to others.
@@ -111,7 +110,6 @@ class StreamsInstance:
             stream.tell(Pause(paused))
 
     def status(self) -> InstanceStatus:
-        """Return the present status."""
         streams = self._processes.all
         active = frozenset(task for stream in streams for task in stream.report.active)
         standby = frozenset(task for stream in streams for task in stream.report.standby)
@@ -158,7 +156,6 @@ class StreamsInstance:
         return self._group.layout
 
     def reports(self) -> Mapping[int, ThreadReport]:
-        """Return the last report of each stream thread, by its number."""
         return {stream.number: stream.report for stream in self._processes.all}
 
     def failed(self) -> tuple[FailedRecord, ...]:
@@ -185,7 +182,6 @@ class StreamsInstance:
         return self._group.assignment
 
     def run(self) -> WorkerSummary:
-        """Run until stopped."""
         directory, interval_ms = self._connected.application.directory, self._streams.node_sample_interval_ms
         with (
             locked(directory, group_writes=self._streams.allow_os_group_write_access),

@@ -74,8 +74,7 @@ class RecordWatch:
         self._tell(replace(found, seconds=silent_s))
         if silent_s > _EARLY * self._limit_s and _is_the_users(frame) and any(map(found.is_at, self.tried)):
             # Raised from the signal handler, so within the user's frame: the function fails like any other.
-            message = f"the function has not returned within {silent_s:.0f} s, for the {TRIES}rd time"
-            raise TimeoutError(message)
+            raise TimeoutError(f"the function has not returned within {silent_s:.0f} s, for the {TRIES}rd time")
 
 
 class Tries:

@@ -34,7 +34,6 @@ class Worker:
     It pauses at barriers, and publishes as the control topic says, like the instances of a group.
 
     Args:
-        on_state: Called with every change of state.
         on_restore: Called with changelog, records restored and records expected.
     """
 
@@ -61,7 +60,6 @@ class Worker:
 
     @property
     def application(self) -> Application:
-        """Return the application."""
         return self._application
 
     @property
@@ -75,7 +73,6 @@ class Worker:
         self._thread.stop_waiting()
 
     def summary(self) -> WorkerSummary:
-        """Return its work so far."""
         return self._thread.figures.summary()
 
     def run(self, *, until_caught_up: bool = False) -> WorkerSummary:

@@ -19,7 +19,7 @@ from riverrun import BYTES, StreamsBuilder
 from riverrun.errors import StreamsError
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.sql import build_sql
-from riverrun.sql.formats import key_serde, value_serde
+from riverrun.sql.formats import Form, key_serde, value_serde
 from riverrun.sql.formats.avro_rows import AvroRows
 from riverrun.sql.operators import cast
 from riverrun.sql.statements import SqlError
@@ -122,7 +122,7 @@ def read_or_error(read: Callable[[bytes], Any], data: bytes) -> Any:
 def test_json_is_read_as_its_type_or_refused(type_: SqlType, format_: str, is_key: bool) -> None:
     for whole, form, part in nested(type_):
         columns = (("V", whole),)
-        serde = key_serde(columns, format_) if is_key else value_serde(columns, format_)
+        serde = key_serde(columns, Form(format_)) if is_key else value_serde(columns, Form(format_))
         head = b""
         if format_ == "JSON_SR":
             serde = placed(serde, SerdePlace(f"t{type_}{is_key}", is_key, {"url": "mock://declared"}))
@@ -196,7 +196,7 @@ WRONG: list[tuple[SqlType, str]] = [
 
 @pytest.mark.parametrize(("type_", "text", "wanted"), RIGHT, ids=str)
 def test_json_is_read_as_ksqldb_reads_it(type_: SqlType, text: str, wanted: Any) -> None:
-    serde = value_serde((("V", type_), ("W", Primitive.STRING)), "JSON")
+    serde = value_serde((("V", type_), ("W", Primitive.STRING)), Form("JSON"))
     for _ in range(3):  # by name, and by the class made of the names
         assert serde.deserialize(f'{{"V": {text}, "other": 1.5}}'.encode()) == (wanted, None)
         serde.deserialize(b'{"V": null, "other": 2}')
@@ -205,7 +205,7 @@ def test_json_is_read_as_ksqldb_reads_it(type_: SqlType, text: str, wanted: Any)
 @pytest.mark.parametrize(("type_", "text"), WRONG, ids=lambda each: str(each)[:20])
 @pytest.mark.parametrize("known", [None, '{"V": null}', '{"V": 1, "other": [1.5]}', '{"V": "1"}'])
 def test_json_of_no_value_is_refused_after_any_record(type_: SqlType, text: str, known: str | None) -> None:
-    serde = value_serde((("V", type_),), "JSON")
+    serde = value_serde((("V", type_),), Form("JSON"))
     for each in [known] * 3 if known else []:
         read_or_error(serde.deserialize, each.encode())
     with pytest.raises(ValueError, match=r"^V: .* is not |^V: .*Base64|range"):
@@ -214,7 +214,7 @@ def test_json_of_no_value_is_refused_after_any_record(type_: SqlType, text: str,
 
 @pytest.mark.parametrize("type_", PRIMITIVES, ids=str)
 def test_delimited_texts_are_read_as_their_type_or_refused(type_: SqlType) -> None:
-    serde = value_serde((("V", type_), ("W", Primitive.STRING)), "DELIMITED")
+    serde = value_serde((("V", type_), ("W", Primitive.STRING)), Form("DELIMITED"))
     for text in TEXTS:
         row = read_or_error(serde.deserialize, f'"{text}",w'.encode())
         if not isinstance(row, Exception):
@@ -236,7 +236,7 @@ def test_delimited_texts_are_read_as_their_type_or_refused(type_: SqlType) -> No
     "type_", [Primitive.INTEGER, Primitive.BIGINT, Primitive.DOUBLE, Primitive.STRING, Primitive.BYTES]
 )
 def test_kafka_bytes_are_read_as_their_type_or_refused(type_: SqlType) -> None:
-    serde = key_serde((("V", type_),), "KAFKA")
+    serde = key_serde((("V", type_),), Form("KAFKA"))
     for data in (
         b"",
         b"\xff",
@@ -470,7 +470,7 @@ def test_results_of_any_doubles_can_be_read_again(values: Any) -> None:
 
 
 def test_bytes_are_written_as_they_are_read() -> None:
-    serde = value_serde((("X", Primitive.BYTES),), "JSON")
+    serde = value_serde((("X", Primitive.BYTES),), Form("JSON"))
     for data in (b"", b"\xff", b"\xff\xff", bytes(range(256))):
         assert json.loads(serde.serialize((data,)))["X"] == base64.b64encode(data).decode()
         assert serde.deserialize(serde.serialize((data,))) == (data,)

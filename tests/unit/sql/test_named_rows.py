@@ -24,7 +24,7 @@ from riverrun.releases.rows import difference_rows, log_rows, table_rows
 from riverrun.serde.api import Serde, SerdePlace, placed, plain_reader
 from riverrun.spark.columns import columns_of
 from riverrun.spark.store_rows import READABLE, store_columns
-from riverrun.sql.formats import key_serde, value_serde
+from riverrun.sql.formats import Form, key_serde, value_serde
 from riverrun.sql.planning.planner import build_sql
 from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
@@ -97,7 +97,7 @@ def test_rows_of_every_format_have_their_names_and_are_written_as_shown(
     types = {"KAFKA": kafka, "DELIMITED": SINGLE}.get(format_, NESTED)
     columns, row = data.draw(rows(types, most))
     try:
-        serde = (key_serde if is_key else value_serde)(columns, format_)
+        serde = (key_serde if is_key else value_serde)(columns, Form(format_))
     except SqlError:  # lists within lists, in Protobuf
         reject()
     own = in_place(pickle.loads(pickle.dumps(serde)), is_key=is_key)  # noqa: S301 - our own
@@ -135,7 +135,10 @@ ROW = (decimal.Decimal("49867.24"), 1000, 3, {"CITY": "Köln"})
 @pytest.mark.parametrize("keys", [(("ID", Primitive.INTEGER),), (("ID", Primitive.INTEGER), ("U", Primitive.STRING))])
 @pytest.mark.parametrize("is_windowed", [False, True])
 def test_rows_to_be_judged_have_columns_of_keys_and_values(format_: str, keys: Columns, *, is_windowed: bool) -> None:
-    inner, value = (in_place(key_serde(keys, "JSON"), is_key=True), in_place(value_serde(TABLE, format_), is_key=False))
+    inner, value = (
+        in_place(key_serde(keys, Form("JSON")), is_key=True),
+        in_place(value_serde(TABLE, Form(format_)), is_key=False),
+    )
     key: Any = windowed(inner) if is_windowed else inner
     of_key = (510, "ann")[: len(keys)]
     written = key.serialize(Windowed(of_key, Window(0, 60_000)) if is_windowed else of_key)
@@ -158,7 +161,7 @@ def test_rows_to_be_judged_have_columns_of_keys_and_values(format_: str, keys: C
 def test_expectations_judge_the_columns_of_statements(tmp_path: Path) -> None:
     import great_expectations.expectations as gxe  # noqa: PLC0415 - takes a second
 
-    key, value = key_serde((("ID", Primitive.INTEGER),), "KAFKA"), value_serde(TABLE, "JSON")
+    key, value = key_serde((("ID", Primitive.INTEGER),), Form("KAFKA")), value_serde(TABLE, Form("JSON"))
     pairs = [Pair(0, key.serialize((510,)), None, TableRow(value.serialize(ROW), 5))]
     rules = [
         gxe.ExpectColumnValuesToBeBetween(column="TOTAL", min_value=0, max_value=49_867),
@@ -234,12 +237,12 @@ def test_keys_of_windows_are_messages_for_no_one_but_the_topology() -> None:
 )
 def test_rows_that_do_not_fit_are_not_written(text: str, message: str) -> None:
     with pytest.raises(Exception, match=message):
-        from_text(value_serde(TABLE, "JSON"), text)
+        from_text(value_serde(TABLE, Form("JSON")), text)
 
 
 def test_times_outside_of_pythons_years_are_shown_and_have_no_value_in_columns() -> None:
     columns = (("AT", Primitive.TIMESTAMP), ("N", Primitive.INTEGER))
-    serde, row = value_serde(columns, "DELIMITED"), (253_402_300_800_000, 1)
+    serde, row = value_serde(columns, Form("DELIMITED")), (253_402_300_800_000, 1)
     shown = present(serde.plain)(row)
     assert readable(shown) == '{"AT":"253402300800000","N":1}'
     assert from_text(serde, readable(shown)) == row

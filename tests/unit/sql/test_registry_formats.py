@@ -18,7 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from riverrun import BYTES, STRING, Protobuf, StreamsBuilder
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed
-from riverrun.sql.formats import value_serde
+from riverrun.sql.formats import Form, value_serde
 from riverrun.sql.planning.planner import build_sql
 from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, Struct
@@ -72,7 +72,7 @@ def client(registry: dict[str, str]) -> Any:
 def test_rows_of_all_types_come_back_in_another_process_as_well(
     format_: str, row: tuple[Any, ...], registry: dict[str, str]
 ) -> None:
-    serde = placed(value_serde(ALL_TYPES, format_), SerdePlace("t", is_key=False, registry=registry))
+    serde = placed(value_serde(ALL_TYPES, Form(format_)), SerdePlace("t", is_key=False, registry=registry))
     other = pickle.loads(pickle.dumps(serde))  # noqa: S301 - our own
     assert serde.deserialize(serde.serialize(row)) == row
     assert other.deserialize(serde.serialize(row)) == row
@@ -84,7 +84,7 @@ def test_single_values_come_back_without_a_record_around_them(
     format_: str, number: int, registry: dict[str, str]
 ) -> None:
     serde = placed(
-        value_serde((ALL_TYPES[number],), format_, wrapped=False), SerdePlace("t", is_key=True, registry=registry)
+        value_serde((ALL_TYPES[number],), Form(format_), wrapped=False), SerdePlace("t", is_key=True, registry=registry)
     )
     assert serde.deserialize(serde.serialize((ROW[number],))) == (ROW[number],)
 
@@ -103,7 +103,7 @@ FULL_TYPES: Columns = (
 @pytest.mark.parametrize("nullable", [None, "OPTIONAL", "WRAPPER"])
 def test_rows_come_back_from_protobuf(format_: str, nullable: str | None, registry: dict[str, str]) -> None:
     place = SerdePlace("t", is_key=False, registry=registry)
-    serde = placed(value_serde(FULL_TYPES, format_, nullable=nullable), place)
+    serde = placed(value_serde(FULL_TYPES, Form(format_, nullable=nullable)), place)
     other = pickle.loads(pickle.dumps(serde))  # noqa: S301 - our own
     assert serde.deserialize(serde.serialize(FULL)) == FULL
     assert other.deserialize(serde.serialize(FULL)) == FULL
@@ -118,7 +118,9 @@ def test_decimals_are_those_of_connect(number: str, registry: dict[str, str]) ->
     place = SerdePlace("t", is_key=False, registry=registry)
     value = (decimal.Decimal(number).quantize(decimal.Decimal("0.01")),)
     for format_ in ("AVRO", "PROTOBUF", "JSON_SR"):
-        serde = placed(value_serde(columns, format_), SerdePlace(f"{format_}-t", is_key=False, registry=place.registry))
+        serde = placed(
+            value_serde(columns, Form(format_)), SerdePlace(f"{format_}-t", is_key=False, registry=place.registry)
+        )
         assert serde.deserialize(serde.serialize(value)) == value
 
 
@@ -135,7 +137,7 @@ def test_messages_that_others_have_written_are_read_by_the_names_of_columns(regi
         ("DELAYS", Map(Primitive.STRING, Primitive.INTEGER)),
         ("MISSING", Primitive.STRING),
     )
-    ours = placed(value_serde(columns, "PROTOBUF"), SerdePlace("flights", is_key=False, registry=registry))
+    ours = placed(value_serde(columns, Form("PROTOBUF")), SerdePlace("flights", is_key=False, registry=registry))
     assert ours.deserialize(data) == ("LATE", 3, {"NAME": "UA"}, 5, {"a": 2}, None)
 
 
@@ -154,7 +156,7 @@ def test_what_protobuf_does_not_have_is_refused_when_the_topology_is_built(colum
 
 
 def test_avro_is_what_others_read_with_types_of_their_own(registry: dict[str, str]) -> None:
-    serde = placed(value_serde(ALL_TYPES, "AVRO"), SerdePlace("t", is_key=False, registry=registry))
+    serde = placed(value_serde(ALL_TYPES, Form("AVRO")), SerdePlace("t", is_key=False, registry=registry))
     read = AvroDeserializer(client(registry))(serde.serialize(ROW), SerializationContext("t", MessageField.VALUE))
     assert read["N"] == decimal.Decimal("12.30")
     assert read["DAY"] == dt.date(1969, 12, 29)
@@ -166,7 +168,7 @@ def test_avro_is_what_others_read_with_types_of_their_own(registry: dict[str, st
 
 def test_the_schema_of_avro_is_ksqldbs(registry: dict[str, str]) -> None:
     columns: Columns = (("ID", Primitive.BIGINT), ("M", Map(Primitive.STRING, Primitive.INTEGER)))
-    placed(value_serde(columns, "AVRO"), SerdePlace("t", is_key=False, registry=registry)).serialize((1, None))
+    placed(value_serde(columns, Form("AVRO")), SerdePlace("t", is_key=False, registry=registry)).serialize((1, None))
     name = "io.confluent.ksql.avro_schemas"
     entry = {
         "type": "record",
@@ -191,7 +193,7 @@ def test_the_schema_of_avro_is_ksqldbs(registry: dict[str, str]) -> None:
 
 
 def test_json_with_a_schema_fits_the_schema(registry: dict[str, str]) -> None:
-    serde = placed(value_serde(ALL_TYPES, "JSON_SR"), SerdePlace("t", is_key=False, registry=registry))
+    serde = placed(value_serde(ALL_TYPES, Form("JSON_SR")), SerdePlace("t", is_key=False, registry=registry))
     data = serde.serialize(ROW)
     schema = json.loads(client(registry).get_latest_version("t-value").schema.schema_str)
     read = JSONDeserializer(json.dumps(schema))(data, SerializationContext("t", MessageField.VALUE))
@@ -247,13 +249,15 @@ def test_keys_values_joins_and_windows_have_schemas(format_: str, registry: dict
     """
     orders, prices = (
         [
-            placed(value_serde((column,), format_, wrapped=False), SerdePlace(topic, is_key=True, registry=registry))
+            placed(
+                value_serde((column,), Form(format_), wrapped=False), SerdePlace(topic, is_key=True, registry=registry)
+            )
             for column in columns
         ]
         for topic, columns in (("orders", [("ID", Primitive.BIGINT)]), ("prices", [("ITEM", Primitive.STRING)]))
     )
     values = {
-        topic: placed(value_serde((column,), format_), SerdePlace(topic, is_key=False, registry=registry))
+        topic: placed(value_serde((column,), Form(format_)), SerdePlace(topic, is_key=False, registry=registry))
         for topic, column in (("orders", ("ITEM", Primitive.STRING)), ("prices", ("PRICE", Primitive.DOUBLE)))
     }
     with TopologyTestDriver(build_sql(statements, StreamsBuilder()), schema_registry=registry) as driver:

@@ -87,7 +87,6 @@ def definitions(schema: Any) -> dict[str, Any]:
 
 
 def _parts(schema: Any) -> list[Any]:
-    """Return the schemas that are directly in a schema."""
     if not isinstance(schema, dict):
         return schema if isinstance(schema, list) else []
     parts = [each["type"] for each in schema.get("fields", ())]
@@ -127,8 +126,7 @@ def _check(known: Any) -> None:
         if isinstance(schema, list):
             names = [str(_name(each)) for each in schema]
             if len(set(names)) < len(names) or any(isinstance(each, list) for each in schema):
-                message = f"a union has a type twice, or another union: {', '.join(names)}"
-                raise ValueError(message)
+                raise ValueError(f"a union has a type twice, or another union: {', '.join(names)}")
         elif isinstance(schema, dict):
             _check_numbers(schema)
 
@@ -150,8 +148,7 @@ def _check_numbers(schema: dict[str, Any]) -> None:
 def _check_number(schema: dict[str, Any], name: str, least: int, most: int) -> None:
     found = schema.get(name)
     if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
-        message = f"{name} is {found!r}, not a number from {least} to {most}"
-        raise ValueError(message)
+        raise ValueError(f"{name} is {found!r}, not a number from {least} to {most}")
 
 
 def _named(schema: Any, registry: RegistryClient, changed: Callable[[Any], Any]) -> dict[str, Any]:

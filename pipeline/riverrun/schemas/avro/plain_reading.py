@@ -67,8 +67,7 @@ def number_at(data: bytes, at: int, bits: int = 64) -> tuple[int, int]:
     except IndexError:
         pass
     why = f"has more than {bits} bits" if end < len(data) or shift >= bits else "ends too early"
-    message = f"a number {why}, at byte {at} of {len(data)}"
-    raise ValueError(message)
+    raise ValueError(f"a number {why}, at byte {at} of {len(data)}")
 
 
 class _Source:
@@ -83,10 +82,9 @@ class _Source:
         """Return the next bytes."""
         end = self.at + size
         if not self.at <= end <= len(self.data):
-            message = (
+            raise ValueError(
                 f"truncated: expected {size} bytes at byte {self.at}, but only {len(self.data) - self.at} are left"
             )
-            raise ValueError(message)
         found = self.data[self.at : end]
         self.at = end
         return found
@@ -95,20 +93,16 @@ class _Source:
         """Count values that may have no bytes of their own."""
         self.left -= count
         if self.left < 0:
-            message = f"{len(self.data)} bytes hold too many values"
-            raise ValueError(message)
+            raise ValueError(f"{len(self.data)} bytes hold too many values")
 
     def number(self, bits: int = 64) -> int:
-        """Return the next number."""
         found, self.at = number_at(self.data, self.at, bits)
         return (found >> 1) ^ -(found & 1)
 
     def choice(self, number: int, what: str) -> int:
-        """Return the next number, below another one."""
         found = self.number(BITS["int"])
         if not 0 <= found < number:
-            message = f"there is no {what} {found}, only {number}"
-            raise ValueError(message)
+            raise ValueError(f"there is no {what} {found}, only {number}")
         return found
 
 
@@ -117,10 +111,7 @@ class _Reader:
     """Makes functions that read values of schemas.
 
     Args:
-        written: Named schemas of the writer.
-        wanted: Named schemas of the reader.
         tags: How values of unions name their branch; None if they do not.
-        shows: Whether values have their logical types.
     """
 
     written: Mapping[str, Any]
@@ -197,8 +188,7 @@ class _Reader:
                     source.number()
                 # Before the loop, which would take as long as a foreign count says.
                 if count * smallest > len(source.data) - source.at:
-                    message = f"{count} values do not fit in {len(source.data) - source.at} bytes"
-                    raise ValueError(message)
+                    raise ValueError(f"{count} values do not fit in {len(source.data) - source.at} bytes")
                 source.spend(0 if smallest else count)
                 yield from range(count)
 
@@ -280,8 +270,7 @@ def _enum(written: Any, wanted: Any) -> Reading:
         number = source.choice(len(symbols), "symbol")
         found: str | None = known[number]
         if found is None:
-            message = f"the reader's {wanted['name']} has no symbol {symbols[number]}"
-            raise ValueError(message)
+            raise ValueError(f"the reader's {wanted['name']} has no symbol {symbols[number]}")
         return found
 
     return read
@@ -299,8 +288,7 @@ def default_of(schema: Any, default: Any, defined: Mapping[str, Any], tags: Tags
             if tags is None or not branch.is_tagged:
                 return found
             return dict([tags.of(branch.name)], **found) if branch.is_record else (branch.name, found)
-        message = f"{default!r} is not a default of a union"
-        raise ValueError(message)
+        raise ValueError(f"{default!r} is not a default of a union")
     kind, logical = kind_of(schema), logical_of(schema)
     found = _plain_default(kind, schema, default, defined, tags)
     return found if logical is None else logical.reader(schema)(found)
@@ -336,8 +324,7 @@ def _plain_default(  # noqa: C901, PLR0911 - one case per type
                 for each in schema["fields"]
                 if each["name"] in default or "default" in each or _raise(ValueError(f"{each['name']} has no default"))
             }
-    message = f"{default!r} is not a default of {name_of(schema)}"
-    raise ValueError(message)
+    raise ValueError(f"{default!r} is not a default of {name_of(schema)}")
 
 
 def _refusing(message: str) -> Reading:

@@ -119,8 +119,7 @@ class _Writer:
             if not isinstance(value, Mapping):
                 raise _no(value, schema["name"])
             if names_it and key in value and value[key] != tag:
-                message = f"a {value[key]} is not a {schema['name']}"
-                raise _MisfitError(message)
+                raise _MisfitError(f"a {value[key]} is not a {schema['name']}")
             if depth > DEEPEST:
                 raise _MisfitError(str(too_deep()))
             for name, part, absent in parts:
@@ -154,7 +153,6 @@ class _Writer:
         return write
 
     def _chosen(self, branches: tuple[UnionBranch, ...], value: Any) -> tuple[UnionBranch, Any]:
-        """Return the branch of a value, and the value without its name."""
         if isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str):  # noqa: PLR2004 - a name and a value
             has_items = any(each.cls is list for each in branches)
             named = [each for each in branches if each.name == value[0]]
@@ -194,8 +192,7 @@ class _Writer:
         if first.is_record:
             key, tag = self.tags.of(first.name)
             how = f"{{{key!r}: {tag!r}, ...}}"
-        message = f"{_short(value)} may be {names}, and does not name one of them, as {how} does"
-        raise _MisfitError(message)
+        raise _MisfitError(f"{_short(value)} may be {names}, and does not name one of them, as {how} does")
 
     def _fits(self, schema: Any, value: Mapping[Any, Any]) -> bool:
         """Return whether a dict may be a record: it has the fields, and no others."""
@@ -235,7 +232,6 @@ def _no(value: Any, name: str) -> _MisfitError:
 
 
 def _short(value: Any) -> str:
-    """Return the class of a value, and the value if it is short."""
     # The text of a large value may be long, take long, or fail.
     if isinstance(value, int) and value.bit_length() >= 64:  # noqa: PLR2004 - no number of Avro
         return f"a number of {value.bit_length()} bits"
@@ -262,8 +258,7 @@ def _number_writer(kind: str) -> Writing:
             raise _no(value, kind)
         number = value.__index__()
         if not -limit <= number < limit:
-            message = f"{_short(number)} has more than {BITS[kind]} bits"
-            raise _MisfitError(message)
+            raise _MisfitError(f"{_short(number)} has more than {BITS[kind]} bits")
         _write_number(out, number)
 
     return write
@@ -282,8 +277,7 @@ def _float_writer(kind: str) -> Writing:
             raise _MisfitError(str(error)) from error
         # A whole number must survive: more than 53 bits may not.
         if isinstance(value, int) and int(number) != value:
-            message = f"{_short(value)} has more digits than a double"
-            raise _MisfitError(message)
+            raise _MisfitError(f"{_short(value)} has more digits than a double")
         out.extend(data)
 
     return write
@@ -321,8 +315,7 @@ def _write_null(_out: bytearray, value: Any, _depth: int) -> None:
 def _fixed_writer(size: int, name: str) -> Writing:
     def write(out: bytearray, value: Any, _depth: int) -> None:
         if not isinstance(value, bytes | bytearray | memoryview) or len(value) != size:
-            message = f"{_short(value)} is not a {name} of {size} bytes"
-            raise _MisfitError(message)
+            raise _MisfitError(f"{_short(value)} is not a {name} of {size} bytes")
         out.extend(value)
 
     return write
@@ -334,8 +327,7 @@ def _symbol_writer(schema: Any) -> Writing:
     def write(out: bytearray, value: Any, _depth: int) -> None:
         number = numbers.get(value) if isinstance(value, str) else None
         if number is None:
-            message = f"{_short(value)} is not a symbol of {schema['name']}"
-            raise _MisfitError(message)
+            raise _MisfitError(f"{_short(value)} is not a symbol of {schema['name']}")
         _write_number(out, number)
 
     return write

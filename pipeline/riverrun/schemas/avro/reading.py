@@ -102,7 +102,6 @@ class MadeRecord:
 
     Args:
         make: A class that is called with the values; or `tuple` or `dict`, which have None for parts without a field.
-        parts: Its parts by the names of the schema's fields.
     """
 
     make: Callable[..., Any]
@@ -154,8 +153,6 @@ class _Reader:
     """Writes the lines of one function.
 
     Args:
-        written: Named schemas of the writer.
-        wanted: Named schemas of the reader.
         tags: How values of unions name their branch; None if they do not.
     """
 
@@ -179,8 +176,7 @@ class _Reader:
         if isinstance(wanted, list):
             branch = resolved(written, branches_of(wanted, self.wanted))
         if wanted is not None and (not matches(written, wanted) if branch is None else False):
-            message = "the schemas differ"
-            raise NotGenerated(message)
+            raise NotGenerated("the schemas differ")
         return self._of_branch(written, wanted if branch is None else branch.schema, made, branch)
 
     def _of_branch(self, written: Any, wanted: Any, made: MadeRecord | None, branch: UnionBranch | None) -> str:
@@ -238,14 +234,12 @@ class _Reader:
                 name = self.code.assigned(f"unpack_{kind}(data, p)[0]")
                 self.code.add(f"p += {FLOATS[kind].size}")
                 return name
-        message = f"there is no type {kind}"
-        raise NotGenerated(message)
+        raise NotGenerated(f"there is no type {kind}")
 
     def _enum(self, written: Any, wanted: Any) -> str:
         symbols = written["symbols"]
         if wanted is not None and not set(symbols) <= set(wanted["symbols"]):
-            message = "the reader lacks symbols"
-            raise NotGenerated(message)
+            raise NotGenerated("the reader lacks symbols")
         self.code.add(f"{_SYMBOL}p += 1")
         self.touches_end = True
         return self.code.assigned(f"{self.code.named(tuple(symbols))}[n >> 1]")
@@ -262,8 +256,7 @@ class _Reader:
 
     def _check_items(self, kind: str, written: Any) -> None:
         if kind == "array" and smallest_of(written["items"], self.written, self.sizes) == 0:
-            message = "items have no bytes, so that any number of them may follow"
-            raise NotGenerated(message)
+            raise NotGenerated("items have no bytes, so that any number of them may follow")
 
     def _union(self, written: list[Any], wanted: Any, made: MadeRecord | None) -> str:
         name = self.code.new()
@@ -287,8 +280,7 @@ class _Reader:
 
     def _record(self, written: Any, wanted: Any, made: MadeRecord | None, tag: UnionBranch | None) -> str:
         if free_values(written, self.written, self.sizes) > (not written["fields"]):
-            message = "many fields have no bytes"
-            raise NotGenerated(message)
+            raise NotGenerated("many fields have no bytes")
         pairs, lacking = fields_between(written, wanted)
         values: dict[str, str] = {}
         with self._within(written["name"]):
@@ -306,8 +298,7 @@ class _Reader:
 
     def _default(self, name: str, wanted: Any, made: MadeRecord | None) -> dict[str, str]:
         if "default" not in wanted:
-            message = f"the writer has no field {name}"
-            raise NotGenerated(message)
+            raise NotGenerated(f"the writer has no field {name}")
         if made is not None and name not in made.parts:
             return {}
         try:
@@ -317,8 +308,7 @@ class _Reader:
             raise NotGenerated(str(error)) from error
         if isinstance(found, list | dict):
             # The function would hand out one object for all values.
-            message = "a default may be changed"
-            raise NotGenerated(message)
+            raise NotGenerated("a default may be changed")
         return {name: self.code.named(found)}
 
     def _converted(self, value: str, part: RecordPart) -> str:
@@ -370,11 +360,9 @@ class _Reader:
                     self.skip("string")
                 self.skip(written["items" if kind == "array" else "values"])
         else:
-            message = f"{kind} cannot be skipped"
-            raise NotGenerated(message)
+            raise NotGenerated(f"{kind} cannot be skipped")
 
     def _branches(self, written: list[Any], write: Callable[[UnionBranch], None]) -> None:
-        """Write a branch for each member of a union."""
         self.code.add("n = data[p]\np += 1")
         for number, branch in enumerate(branches_of(written, self.written)):
             self.code.add(f"{'if' if number == 0 else 'elif'} n == {number * 2}:")
@@ -388,8 +376,7 @@ class _Reader:
     @contextmanager
     def _within(self, record: str) -> Iterator[None]:
         if record in self.open or len(self.open) == _MOST_RECORDS:
-            message = "a record contains itself, or many others"
-            raise NotGenerated(message)
+            raise NotGenerated("a record contains itself, or many others")
         # Also records that need no lines count towards the limit of lines.
         self.code.add("")
         self.open.append(record)
@@ -400,8 +387,7 @@ class _Reader:
     def _loop(self) -> Iterator[None]:
         """Write a loop over the blocks of an array or a map around lines for one item."""
         if self.depth == _DEEPEST:
-            message = "it is nested too deeply"
-            raise NotGenerated(message)
+            raise NotGenerated("it is nested too deeply")
         self.depth += 1
         with self.code.aside() as lines:
             yield

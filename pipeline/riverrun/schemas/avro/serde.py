@@ -141,13 +141,11 @@ class AvroFormat:
 
     @property
     def name(self) -> str:
-        """Return the name of the serde."""
         if self.text is None:
             return "avro"
         return f"avro[{_name(json.loads(self.text))}]"
 
     def own(self) -> Any:
-        """Return the schema."""
         return client_schema(self.text, "AVRO", self.references)
 
     @property
@@ -165,7 +163,6 @@ class AvroFormat:
         return None if isinstance(found, list) else _name(found)
 
     def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
-        """Return the function that writes values."""
         known = _parsed(schema, registry)
         tags = self.tags(known)
         plain = writer_of(known, head, tags)
@@ -204,8 +201,7 @@ def _same(value: Any) -> Any:
 
 def _parsed(schema: Any, registry: RegistryClient) -> Any:
     if schema.schema_type not in {None, "AVRO"}:
-        message = f"A record has a schema of {schema.schema_type}, but the serde reads Avro"
-        raise SchemaError(message)
+        raise SchemaError(f"A record has a schema of {schema.schema_type}, but the serde reads Avro")
     return parsed(schema, registry)
 
 

@@ -145,8 +145,7 @@ class _Fitting:
         if isinstance(schema, list):
             found = [made for branch in schema if (made := self.fit(kinds, branch)) is not None]
             if len(found) > 1:
-                message = "several records are in a union"
-                raise NotGenerated(message)
+                raise NotGenerated("several records are in a union")
             return found[0] if found else None
         kind = kind_of(schema)
         if kind == "record":
@@ -164,11 +163,9 @@ class _Fitting:
     def _struct(self, kind: inspect.StructType, schema: Any) -> MadeRecord:
         cls = kind.cls
         if kind.tag is not None or kind.array_like or kind.forbid_unknown_fields or hasattr(cls, "__post_init__"):
-            message = f"{cls.__name__} has custom rules"
-            raise NotGenerated(message)
+            raise NotGenerated(f"{cls.__name__} has custom rules")
         if cls in self._open:
-            message = f"{cls.__name__} contains itself"
-            raise NotGenerated(message)
+            raise NotGenerated(f"{cls.__name__} contains itself")
         self._open.append(cls)
         fields = {each["name"]: each for each in schema["fields"]}
         parts: dict[str, RecordPart] = {}
@@ -180,8 +177,7 @@ class _Fitting:
                 by_place = by_place and arguments[own.name].kind is Parameter.POSITIONAL_OR_KEYWORD
                 parts[own.encode_name] = RecordPart(None if by_place else own.name, made, in_class.type)
             elif own.required:
-                message = f"the schema has no field {own.encode_name}"
-                raise NotGenerated(message)
+                raise NotGenerated(f"the schema has no field {own.encode_name}")
             else:
                 by_place = False
         self._open.pop()
@@ -192,8 +188,7 @@ def _only(kinds: Sequence[Any], wanted: type | None) -> Any:
     """Return the type of a kind among several, if it has no constraints."""
     plain = [each for each in kinds if type(each) is wanted and not _is_constrained(each)]
     if len(plain) != 1:
-        message = f"values would be converted to {kinds}"
-        raise NotGenerated(message)
+        raise NotGenerated(f"values would be converted to {kinds}")
     return plain[0]
 
 
@@ -218,8 +213,7 @@ def schema_of(type_: Any) -> Any:
     try:
         found = inspect.type_info(type_)
     except TypeError as error:
-        message = f"{type_!r} has no Avro schema: {error}"
-        raise ConfigError(message, hint=_HINT) from error
+        raise ConfigError(f"{type_!r} has no Avro schema: {error}", hint=_HINT) from error
     return _avro(found, {})
 
 
@@ -244,8 +238,7 @@ def _avro(found: Any, named: dict[str, Any]) -> Any:
     if isinstance(found, _WITH_FIELDS):
         return _record(found, named)
     if type(found) not in _PLAIN:
-        message = f"Avro has no type for {found!r}"
-        raise ConfigError(message, hint=_HINT)
+        raise ConfigError(f"Avro has no type for {found!r}", hint=_HINT)
     return _PLAIN[type(found)]
 
 
@@ -256,8 +249,7 @@ def _of_choices(found: Any, named: dict[str, Any]) -> Any:
     if all(isinstance(value, int) for value in values):
         return "long"
     if not all(isinstance(value, str) for value in values):
-        message = f"Avro has no type for {found!r}"
-        raise ConfigError(message, hint=_HINT)
+        raise ConfigError(f"Avro has no type for {found!r}", hint=_HINT)
     if not is_enum or not all(value.isidentifier() and value.isascii() for value in values):
         return "string"
     name = found.cls.__name__
@@ -269,8 +261,7 @@ def _of_choices(found: Any, named: dict[str, Any]) -> Any:
 
 def _again(cls: type, named: type) -> str:
     if cls is not named:
-        message = f"{cls!r} and {named!r} would have one name in the Avro schema"
-        raise ConfigError(message, hint=_HINT)
+        raise ConfigError(f"{cls!r} and {named!r} would have one name in the Avro schema", hint=_HINT)
     return cls.__name__
 
 

@@ -133,8 +133,7 @@ def _read_date(days: int) -> dt.date:
 
 def _write_date(value: Any) -> Any:
     if isinstance(value, dt.datetime):
-        message = f"{value!r} is a moment, not a date: pass its date()"
-        raise TypeError(message)
+        raise TypeError(f"{value!r} is a moment, not a date: pass its date()")
     if isinstance(value, str):
         value = dt.date.fromisoformat(value)
     return value.toordinal() - _FIRST_DAY if isinstance(value, dt.date) else value
@@ -146,8 +145,7 @@ def _time(per_second: int) -> Logical:
     def read(number: int) -> dt.time:
         number *= step
         if not 0 <= number < whole:
-            message = f"{number // step} is not a time of day"
-            raise ValueError(message)
+            raise ValueError(f"{number // step} is not a time of day")
         seconds, micros = divmod(number, 1_000_000)
         return dt.time(seconds // 3600, seconds // 60 % 60, seconds % 60, micros)
 
@@ -181,8 +179,7 @@ def _decimal_reader(schema: Mapping[str, Any]) -> Convert:
             data = _shortened(data, most_bytes)
         number = int.from_bytes(data, signed=True)
         if not -limit < number < limit:
-            message = f"a decimal of {precision} digits has more"
-            raise ValueError(message)
+            raise ValueError(f"a decimal of {precision} digits has more")
         return decimal.Decimal(number).scaleb(-scale, context)
 
     return read
@@ -209,15 +206,13 @@ def _decimal_writer(schema: Mapping[str, Any]) -> Convert:
         shift = exponent + scale if any(digits) else 0
         # Before any arithmetic: 1E+999999999 is a short value, and a number of a billion digits.
         if shift > precision or len(digits) > precision + max(0, -shift):
-            message = f"{value} has more digits than decimal({precision}, {scale})"
-            raise ValueError(message)
+            raise ValueError(f"{value} has more digits than decimal({precision}, {scale})")
         number = 0
         for digit in digits:
             number = number * 10 + digit
         number, left = (number * 10**shift, 0) if shift >= 0 else divmod(number, 10**-shift)
         if left or number >= limit:
-            message = f"{value} does not fit decimal({precision}, {scale})"
-            raise ValueError(message)
+            raise ValueError(f"{value} does not fit decimal({precision}, {scale})")
         number = -number if sign else number
         length = (number ^ (number >> precision * 4)).bit_length() // 8 + 1 if size is None else size
         return number.to_bytes(length, signed=True)
@@ -291,7 +286,6 @@ class UnionBranch:
 
 
 def branches_of(union: list[Any], defined: Mapping[str, Any]) -> tuple[UnionBranch, ...]:
-    """Return the branches of a union."""
     found = [definition_of(each, defined) for each in union]
     classes = [class_of(each) for each in found]
     return tuple(
@@ -328,10 +322,6 @@ class JsonForm:
     """Plain values in JSON: bytes in base64, times and decimals as text.
 
     In a union, a list of a branch's name and a value stands for a value that JSON alone would take for another branch's.
-
-    Args:
-        schema: As the library parses it.
-        defined: Its named schemas.
     """
 
     schema: Any
@@ -339,7 +329,6 @@ class JsonForm:
 
     @classmethod
     def of(cls, schema: Any) -> JsonForm:
-        """Return the form of values of a schema."""
         defined = definitions(schema)
         return cls(definition_of(schema, defined), defined)
 
@@ -425,7 +414,6 @@ _NOTHING = object()
 
 
 def _is_pair(branches: tuple[UnionBranch, ...], shown: Any) -> bool:
-    """Return whether JSON names its branch."""
     is_pair = isinstance(shown, list) and len(shown) == 2 and isinstance(shown[0], str)  # noqa: PLR2004 - name and value
     return is_pair and any(each.name == shown[0] for each in branches)
 
@@ -515,8 +503,7 @@ def conversions(written: Any, wanted: Any) -> list[tuple[Convert, str]]:
         if own is None or logical is None:
             logical, by, promote = own, wanted, _PROMOTED.get((kind_of(written), kind_of(wanted)))
         elif own.family != logical.family:
-            message = f"a {logical.family} is not read as a {own.family}"
-            raise ValueError(message)
+            raise ValueError(f"a {logical.family} is not read as a {own.family}")
     found = [] if promote is None else [(promote, "")]
     return found if logical is None else [*found, (logical.reader(by), logical.inline)]
 

@@ -181,21 +181,18 @@ class _Writer:
             case "null":
                 self._refuse_unless(f"{value} is None")
                 return []
-        message = f"there is no type {kind}"
-        raise NotGenerated(message)
+        raise NotGenerated(f"there is no type {kind}")
 
     def _record(self, value: str, schema: Any, made: MadeRecord | None, *, is_named: bool) -> list[str]:
         if schema["name"] in self.open:
-            message = "a record contains itself"
-            raise NotGenerated(message)
+            raise NotGenerated("a record contains itself")
         attributes: dict[str, str] = {}
         if made is not None:
             cls: Any = made.make
             attributes = {each.encode_name: each.name for each in msgspec.structs.fields(cls)}
             has_all = {each["name"] for each in schema["fields"]} <= attributes.keys()
             if not has_all or cls.__struct_config__.omit_defaults:
-                message = f"{made.make} has not all fields"
-                raise NotGenerated(message)
+                raise NotGenerated(f"{made.make} has not all fields")
         self._refuse_unless(f"{value}.__class__ is {'dict' if made is None else self.code.named(made.make)}")
         key, tag = self.tags.of(schema["name"])
         if made is None and not is_named and all(each["name"] != key for each in schema["fields"]):
@@ -263,8 +260,7 @@ class _Writer:
     @contextmanager
     def _indented(self) -> Iterator[None]:
         if self.depth == 2 * _DEEPEST:
-            message = "it is nested too deeply"
-            raise NotGenerated(message)
+            raise NotGenerated("it is nested too deeply")
         self.depth += 1
         with self.code.indented():
             yield

@@ -125,7 +125,6 @@ class RunProgress:
             return numbered
 
     def end(self, works: Sequence[SliceWork], results: Iterable[TaskResult], sources: frozenset[str]) -> None:
-        """Note the results of tasks."""
         found = list(results)
         offsets = sum(each.size for work in works for tp, each in work.ranges.items() if tp.topic in sources)
         with self._lock:

@@ -211,7 +211,6 @@ class _Processing:
         return sent[-1]
 
     def _process(self, inputs: Inputs) -> int:
-        """Process all inputs, and return the number of records."""
         try:
             inputs.feed(self._active.task)
             return self._active.task.process_all()

@@ -107,9 +107,6 @@ class RunSummary:
 
     Args:
         processed: Records processed, those of repartition topics included.
-        restored: Records restored from changelogs.
-        dropped: Records not processed, by reason.
-        tasks: The result of each task, all slices together.
         warnings: Failures that do not affect the results.
         totals: Totals of processors' sensors over all tasks, by the text of their names.
         engine: What processed the tasks, with the reason; None if nothing was left to process.
@@ -128,7 +125,6 @@ class RunSummary:
     published: PublishedRun | None = None
 
     def __str__(self) -> str:
-        """Return a line with the outcome."""
         dropped = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items())) or "none"
         done = f"{counted(self.processed, 'record')} processed in {counted(self.slices, 'slice')}"
         engine = f"; engine: {self.engine}" if self.engine is not None else ""

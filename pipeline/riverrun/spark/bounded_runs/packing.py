@@ -33,7 +33,6 @@ class Packing:
     """A collector that packs and counts records for the application's own topics.
 
     Args:
-        inner: The collector for packs, and for all other records.
         repartition_topics: Partition counts by full name, for those of the application's own topics that the task writes to.
     """
 
@@ -118,7 +117,6 @@ class Packing:
                 self._send_packs(topic, partition, records)
 
     def _send_alone(self, topic: str, record: _Waiting) -> None:
-        """Send a pack of one record at once."""
         (place,) = self._places(topic, [record])
         self._send_packs(topic, place, [record])
         self.sent[topic] += 1

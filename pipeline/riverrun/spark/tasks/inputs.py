@@ -81,7 +81,6 @@ class Inputs:
     """Reads a slice's records for a task with little memory; a context that closes its files and connections.
 
     Args:
-        ranges: The ranges to read.
         repartitions: Full names of the application's repartition topics.
     """
 

@@ -59,7 +59,6 @@ class _Block(NamedTuple):
     data: bytes
 
     def records(self) -> list[RawFields]:
-        """Return the records with their offsets."""
         if self.offset is not None:
             return list(opened(self.data, self.offset))
         offsets, pack = _decode_singles(self.data)
@@ -116,7 +115,6 @@ class WriterMerge:
     """Merges the writers of all repartition partitions that a task reads; a context that removes its file at the end.
 
     Args:
-        directory: Directory of the file, if one is needed.
         limit_bytes: Maximum size of records in memory while they are added, bytes.
     """
 
@@ -130,11 +128,9 @@ class WriterMerge:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """Return the merge, still empty."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file."""
         self._open.close()
 
     def add(

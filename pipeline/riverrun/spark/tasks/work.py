@@ -31,9 +31,6 @@ class Job:
     """The facts that all tasks of a run share. Executors build the topology again, and refuse one that differs.
 
     Args:
-        kafka: Client properties.
-        state_directory: Directory of local state on executors.
-        fingerprint: Fingerprint of the code of the driver's topology.
         published: Replacement topics for outputs; None if the version publishes.
         dead_letters: Replacement topic for dead letters; None leaves the topic to the handlers.
         progress: The group in which tasks report their progress; empty if they do not report.
@@ -135,18 +132,14 @@ class TaskResult:
     """The outcome of one task.
 
     Args:
-        task_id: The task, as text.
         processed: Records processed; 0 if an earlier attempt had done all the work.
-        dropped: Records not processed, by reason.
         error: The error that stopped it for good, as `describe_error` writes it; None if there was none.
         read: Number of the processed records that came from external topics.
-        written: Records written, other than to changelogs.
         published: Number of the written records that went to public topics, by topic.
         commits: Number of transactions, one per slice.
         restore_ms: Duration of taking over and restoring, ms.
         compute_ms: Duration of reading, processing and committing, ms.
         snapshot: Name of the snapshot of its state at the end; None if it was not published.
-        warnings: Failures that do not affect the results.
         totals: Totals of processors' sensors, by the text of their names.
         forgotten: By changelog that was not purged, the time before which its stores have forgotten everything, ms since the
             epoch.

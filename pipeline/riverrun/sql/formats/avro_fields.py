@@ -48,8 +48,7 @@ def fields_of_avro(columns: Columns) -> Callable[[Any], dict[str, Any]]:
 
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            message = f"{value!r} is not a record"
-            raise TypeError(message)
+            raise TypeError(f"{value!r} is not a record")
         upper = {name.upper(): each for name, each in value.items()}
         return {name: read(value.get(name, upper.get(alike))) for name, alike, read in readers}
 
@@ -131,8 +130,7 @@ _SAME: dict[SqlType, frozenset[str]] = {
 def row_of(columns: Columns, schema: Any) -> MadeRecord:
     """Return how generated functions make rows of records, without dicts in between."""
     if not isinstance(schema, dict) or kind_of(schema) != "record":
-        message = "the schema of a row must be a record"
-        raise NotGenerated(message)
+        raise NotGenerated("the schema of a row must be a record")
     return MadeRecord(tuple, _Fitting(definitions(schema)).parts(columns, schema))
 
 
@@ -150,8 +148,7 @@ class _Fitting:
         for column, type_ in columns:
             name = column if column in fields else alike.get(column.upper(), column)
             if name in found:
-                message = f"two columns have the field {name}"
-                raise NotGenerated(message)
+                raise NotGenerated(f"two columns have the field {name}")
             made, convert = self._fit(type_, fields[name]) if name in fields else (None, None)
             found[name] = RecordPart(column, made, type_, convert)
         return found

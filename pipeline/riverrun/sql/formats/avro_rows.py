@@ -68,7 +68,6 @@ class _Schemas:
         self.schema = self._plain(schema)
 
     def part(self, schema: Any) -> _Schemas:
-        """Return a part of the schema."""
         return _Schemas(schema, self.named)
 
     def _plain(self, schema: Any) -> Any:
@@ -193,7 +192,6 @@ class AvroRows:
         return _schema(self.columns[0][1], self.full_name)
 
     def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
-        """Return the schema."""
         if self.written is not None:
             return as_registered(self.written)
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - of an extra
@@ -208,7 +206,6 @@ class AvroRows:
         return f"{found['namespace']}.{found['name']}" if "namespace" in found else str(found["name"])
 
     def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
-        """Return the function that writes rows."""
         known = _parsed(schema, registry)
         parts = [(name, _to_avro(type_) or _same) for name, type_ in self.columns]
         only = parts[0][1]
@@ -272,8 +269,7 @@ def _check(columns: Columns) -> None:
             message = f"Schema is not compatible with Avro: column `{name}` has a name that Avro does not allow"
             raise SqlError(message, hint="Names consist of letters, digits and _, and do not begin with a digit.")
         if isinstance(type_, Map) and type_.key is not Primitive.STRING:
-            message = f"Avro only supports MAPs with STRING keys: column `{name}` is a {type_}"
-            raise SqlError(message)
+            raise SqlError(f"Avro only supports MAPs with STRING keys: column `{name}` is a {type_}")
         if isinstance(type_, Struct):
             _check(type_.fields)
 
@@ -291,13 +287,11 @@ def _plain_times(schema: Any) -> Any:
 
 def _parsed(schema: Any, registry: RegistryClient) -> Any:
     if schema.schema_type not in {None, "AVRO"}:
-        message = f"A record has a schema of {schema.schema_type}, but the format of the source is AVRO"
-        raise SchemaError(message)
+        raise SchemaError(f"A record has a schema of {schema.schema_type}, but the format of the source is AVRO")
     try:
         return parsed(schema, registry, _plain_times)
     except ConfigError as error:
-        message = f"The schema of a record cannot be read: {error.message}"
-        raise SchemaError(message) from error
+        raise SchemaError(f"The schema of a record cannot be read: {error.message}") from error
 
 
 def _record(full_name: str, columns: Columns) -> Any:

@@ -75,18 +75,15 @@ class Changes:
         known = {name.upper() for name, _ in (*key, *(columns if self.is_row else parts))}
         for column, _ in self.types:
             if column.upper() not in known:
-                message = f"DEBEZIUM_TYPES: the statement has no column {column}"
-                raise SqlError(message, hint=nearest(column, known))
+                raise SqlError(f"DEBEZIUM_TYPES: the statement has no column {column}", hint=nearest(column, known))
         try:
             changes_serde(None, self.types)
         except ValueError as error:
-            message = f"DEBEZIUM_TYPES: {error}"
-            raise SqlError(message) from None
+            raise SqlError(f"DEBEZIUM_TYPES: {error}") from None
         try:
             changes_serde(None, None, JSON, self.placeholder)
         except ValueError as error:
-            message = f"DEBEZIUM_PLACEHOLDER: {error}"
-            raise SqlError(message) from None
+            raise SqlError(f"DEBEZIUM_PLACEHOLDER: {error}") from None
 
     def serdes(self, key: Columns, value: Columns) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes that read keys, and rows or envelopes. They cannot write."""
@@ -107,8 +104,7 @@ def types_of_text(text: str) -> tuple[tuple[str, str], ...]:
     for part in text.split(","):
         column, _, type_ = part.strip().partition(" ")
         if not type_.strip():
-            message = f"DEBEZIUM_TYPES has columns with their types, and not {part.strip()!r}"
-            raise ValueError(message)
+            raise ValueError(f"DEBEZIUM_TYPES has columns with their types, and not {part.strip()!r}")
         found.append((column, type_.strip()))
     return tuple(found)
 
@@ -206,8 +202,7 @@ def _time_of_text(text: str) -> int:
     try:
         return timestamp_of_text(f"1970-01-01T{text}")
     except ValueError:
-        message = f"{text} is no time of day: only a STRING can hold it"
-        raise ValueError(message) from None
+        raise ValueError(f"{text} is no time of day: only a STRING can hold it") from None
 
 
 def _timestamp_of_text(text: str) -> int:
@@ -223,5 +218,4 @@ _OF_TEXTS: dict[SqlType, Callable[[str], int]] = {
 
 
 def _unwritten(_row: Any) -> bytes:
-    message = "Debezium changes are read-only"
-    raise TypeError(message)
+    raise TypeError("Debezium changes are read-only")

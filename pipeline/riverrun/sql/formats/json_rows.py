@@ -35,9 +35,7 @@ class JsonColumn:
     """One column.
 
     Args:
-        kind: The class of its values, if JSON has such values as they are.
         declared: The type by which msgspec accepts just its values: the class, or a part of the class.
-        read: Makes a value of what JSON has.
     """
 
     name: str
@@ -64,9 +62,6 @@ class ObjectReader:
 
     Args:
         places: The index of a part for each item of a row; None for an item that is not read.
-        plain: Reads any object, name by name.
-        decode: Reads any JSON.
-        options: Options of msgspec's decoder.
     """
 
     parts: Sequence[JsonColumn]
@@ -92,7 +87,6 @@ class ObjectReader:
 
     @property
     def fields(self) -> tuple[str | None, ...]:
-        """Return the attributes of the columns."""
         return tuple(None if number is None else f"f{number}" for number in self.places)
 
     def holding(self, row: Sequence[Any] | None) -> Any:
@@ -191,8 +185,7 @@ class ObjectReader:
 
 
 def _refuse(_data: bytes) -> Any:
-    message = "no record has been read yet"
-    raise ValueError(message)
+    raise ValueError("no record has been read yet")
 
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -296,8 +289,7 @@ def read_column(name: str, read: Callable[[Any], Any], value: Any) -> None:
     try:
         _ = None if value is None else read(value)
     except (TypeError, ValueError, ArithmeticError) as error:
-        message = f"{name}: {error}"
-        raise ValueError(message) from None
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _struct_reader(columns: Columns) -> Callable[[Any], dict[str, Any]]:

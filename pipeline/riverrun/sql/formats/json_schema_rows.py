@@ -78,7 +78,6 @@ class JsonSchemaRows:
         return _object(self.columns) if self.wrapped else {"$schema": _DRAFT, **_schema(self.columns[0][1])}
 
     def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
-        """Return the schema."""
         if self.written is not None:
             return as_registered(self.written)
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - of an extra
@@ -86,28 +85,24 @@ class JsonSchemaRows:
         return Schema(json.dumps(self.schema()), "JSON")
 
     def record_name(self, schema: Any) -> str | None:
-        """Return the title of its schema."""
         title = json.loads(schema.schema_str).get("title")
         return None if title is None else str(title)
 
     def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:  # noqa: ARG002 - columns have the types
-        """Return the function that writes rows."""
         write, _ = json_functions(self.columns, wrapped=self.wrapped)
         return lambda row: head + write(row)
 
     def reader(self, schema: Any, registry: RegistryClient) -> Read:  # noqa: ARG002 - JSON is read without it
         """Return the function that reads rows, whatever schema they were written with."""
         if schema.schema_type != "JSON":
-            message = (
+            raise SchemaError(
                 f"A record has a schema of {schema.schema_type or 'AVRO'}, but the format of the source is JSON_SR"
             )
-            raise SchemaError(message)
         read = self.payload.read
         return lambda data: read(data[HEAD_BYTES:])
 
     @property
     def payload(self) -> Payload:
-        """Return the reader of rows as JSON."""
         _, read = json_functions(self.columns, wrapped=self.wrapped)
         return Payload(read, lambda _: HEAD_BYTES)
 

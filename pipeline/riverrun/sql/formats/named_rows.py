@@ -184,8 +184,7 @@ def _values_reader(columns: Columns) -> Callable[[Any], dict[str, Any]]:
         for name, value in found.items():
             column = name if name in readers else by_upper.get(name.upper())
             if column is None:
-                message = f"there is no column {name!r}: there are {', '.join(readers)}"
-                raise ValueError(message)
+                raise ValueError(f"there is no column {name!r}: there are {', '.join(readers)}")
             values[column] = readers[column](value)
         return values
 

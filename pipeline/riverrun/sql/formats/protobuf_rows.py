@@ -112,7 +112,6 @@ class ProtobufRows:
 
     @property
     def kind(self) -> Any:
-        """Return the class of its messages."""
         if self.written is not None:
             return written_class(self.written, self.full_name)
         return _class(self.columns, self.full_name or _FULL_NAME, self.nullable)
@@ -133,11 +132,9 @@ class ProtobufRows:
         return self._messages.prepared(registry, place, registration)
 
     def record_name(self, schema: Any) -> str | None:
-        """Return the full name of the message."""
         return self._messages.record_name(schema)
 
     def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
-        """Return the function that writes rows."""
         kind, write = self.kind, self._messages.writer(schema, head, registry)
         if self.written is None:
             fill = _filler(self.columns, self.nullable)
@@ -179,8 +176,7 @@ def _check_type(name: str, type_: SqlType, *, is_inner: bool) -> None:
     elif isinstance(type_, Map) and type_.key not in _KEYS:
         problem = f"PROTOBUF format does not support maps with keys of {type_.key}"
     if problem is not None:
-        message = f"{problem}: column `{name}`"
-        raise SqlError(message, hint="Put the inner array or map into a STRUCT.")
+        raise SqlError(f"{problem}: column `{name}`", hint="Put the inner array or map into a STRUCT.")
     if isinstance(type_, Array | Map):
         _check_type(name, type_.item if isinstance(type_, Array) else type_.value, is_inner=True)
     if isinstance(type_, Struct):
@@ -438,8 +434,7 @@ def _decimal(exact: Callable[[Any], decimal.Decimal], value: Any) -> decimal.Dec
     if not isinstance(value, dict):
         return exact(value)
     if len(value["value"]) > _DECIMAL_BYTES:
-        message = f"a DECIMAL of {len(value['value'])} bytes"
-        raise ValueError(message)
+        raise ValueError(f"a DECIMAL of {len(value['value'])} bytes")
     unscaled = decimal.Decimal(int.from_bytes(value["value"], "big", signed=True))
     return exact(unscaled.scaleb(-value["scale"], CONTEXT))
 

@@ -86,8 +86,7 @@ def _scalar(field: Any) -> Callable[[Any], Any]:
 
     def number_of(value: Any) -> int:
         if value not in numbers:
-            message = f"{value!r} is none of {', '.join(numbers)}"
-            raise ValueError(message)
+            raise ValueError(f"{value!r} is none of {', '.join(numbers)}")
         return numbers[value]
 
     return number_of

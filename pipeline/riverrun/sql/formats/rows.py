@@ -143,8 +143,7 @@ def delimited_serde(columns: Columns, delimiter: str) -> Serde[Any]:
     def read(data: bytes) -> Any:
         found = next(csv.reader(io.StringIO(data.decode(), newline=""), delimiter=sign), [])
         if len(found) != len(readers):
-            message = f"Unexpected field count, csvFields:{len(found)} schemaFields:{len(readers)}"
-            raise ValueError(message)
+            raise ValueError(f"Unexpected field count, csvFields:{len(found)} schemaFields:{len(readers)}")
         try:
             return tuple([read(text) if text else None for read, text in zip(readers, found, strict=True)])
         except ValueError:

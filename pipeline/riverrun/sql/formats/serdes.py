@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.serde.api import ITEM, Serde
@@ -63,67 +64,63 @@ def _kafka(columns: Columns) -> Serde[Any]:
         raise SqlError(message)
     name, type_ = columns[0]
     if type_ not in _KAFKA:
-        message = f"The 'KAFKA' format does not support type '{type_}', column: `{name}`"
-        raise SqlError(message)
+        raise SqlError(f"The 'KAFKA' format does not support type '{type_}', column: `{name}`")
     return _single(_KAFKA[type_])
 
 
-def value_serde(
-    columns: Columns,
-    format_: str,
-    *,
-    wrapped: bool = True,
-    delimiter: str = ",",
-    schema_name: str | None = None,
-    nullable: str | None = None,
-    schema: WrittenSchema | None = None,
-    used: frozenset[str] | None = None,
-) -> Serde[Any]:
-    """Return the serde of rows in a topic: tuples of values.
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A format of keys or of values, with its options.
 
     Args:
-        columns: Names and types; none makes empty rows.
-        format_: One of `FORMATS`, in upper case.
-        wrapped: Whether a single value is wrapped in a record or an object.
+        name: One of `FORMATS`, in upper case.
         delimiter: Delimiter of DELIMITED: the character, `SPACE` or `TAB`.
         schema_name: Full name of the schema's record, for formats of a registry; defaults to ksqlDB's.
         nullable: How Protobuf distinguishes NULLs of single values from 0: `OPTIONAL` or `WRAPPER`; with None it does not.
         schema: The schema to write with, for formats of a registry; defaults to that of the columns.
-        used: Columns to read from JSON objects; others may be None. Defaults to all.
+    """
+
+    name: str
+    delimiter: str = ","
+    schema_name: str | None = None
+    nullable: str | None = None
+    schema: WrittenSchema | None = None
+
+
+def value_serde(
+    columns: Columns, form: Form, *, wrapped: bool = True, used: frozenset[str] | None = None
+) -> Serde[Any]:
+    """Return the serde of rows in a topic: tuples of values.
+
+    With `wrapped`, a single value is in a record or an object. Of JSON objects, only the columns `used` are read.
     """
     if not columns:
         return _nothing()
-    options = (delimiter, schema_name, nullable, schema)
-    made = _value_serde(columns, format_, options, used, is_whole=wrapped or len(columns) > 1)
-    return named(made, columns, used if format_ == "JSON" and wrapped else None)
+    made = _value_serde(columns, form, used, is_whole=wrapped or len(columns) > 1)
+    return named(made, columns, used if form.name == "JSON" and wrapped else None)
 
 
-def _value_serde(
-    columns: Columns,
-    format_: str,
-    options: tuple[str, str | None, str | None, WrittenSchema | None],
-    used: frozenset[str] | None,
-    *,
-    is_whole: bool,
-) -> Serde[Any]:
-    """Return the serde of rows without their names; `options` are those of `value_serde`, in order."""
-    delimiter, schema_name, nullable, schema = options
+def _value_serde(columns: Columns, form: Form, used: frozenset[str] | None, *, is_whole: bool) -> Serde[Any]:
+    """Return the serde of rows without their names."""
+    format_ = form.name
     if format_ in _WITH_NAMES:
         _check_maps(format_, columns)
     match format_:
         case "JSON":
             return json_serde(columns, wrapped=is_whole, used=used)
         case "AVRO":
-            return avro_serde(columns, schema_name, wrapped=is_whole, schema=schema)
+            return avro_serde(columns, form.schema_name, wrapped=is_whole, schema=form.schema)
         case "JSON_SR":
-            return json_schema_serde(columns, wrapped=is_whole, schema=schema)
+            return json_schema_serde(columns, wrapped=is_whole, schema=form.schema)
         case "PROTOBUF" | "PROTOBUF_NOSR":
             has_registry = format_ == "PROTOBUF"
-            return protobuf_serde(columns, schema_name, nullable, has_registry=has_registry, schema=schema)
+            return protobuf_serde(
+                columns, form.schema_name, form.nullable, has_registry=has_registry, schema=form.schema
+            )
         case "KAFKA":
             return _kafka(columns)
         case "DELIMITED":
-            return delimited_serde(columns, delimiter)
+            return delimited_serde(columns, form.delimiter)
     if format_ in FORMATS_OF_CHANGES:
         message = f"Format {format_} is one of values, for sources that are declared"
         raise SqlError(message, hint=f"FORMAT = '{format_}' reads keys and values.")
@@ -137,10 +134,9 @@ def _check_maps(format_: str, columns: Columns) -> None:
     """Make sure that the keys of maps are texts, as JSON and ksqlDB's Protobuf messages require."""
     for name, type_ in columns:
         if any(each.key is not Primitive.STRING for each in _maps(type_)):
-            message = (
+            raise SqlError(
                 f"{format_.partition('_')[0]} only supports MAP types with STRING keys: column `{name}` is a {type_}"
             )
-            raise SqlError(message)
 
 
 def _maps(type_: SqlType) -> Iterator[Map]:
@@ -160,28 +156,9 @@ def plain_key_format(columns: Columns) -> str:
     return "KAFKA" if len(columns) == 1 and columns[0][1] in _KAFKA else "JSON"
 
 
-def key_serde(
-    columns: Columns,
-    format_: str,
-    *,
-    delimiter: str = ",",
-    schema_name: str | None = None,
-    nullable: str | None = None,
-    schema: WrittenSchema | None = None,
-) -> Serde[Any]:
-    """Return the serde of keys: tuples of the values of the key's columns. Arguments are those of `value_serde`."""
-    if format_ == "NONE" and columns:
+def key_serde(columns: Columns, form: Form) -> Serde[Any]:
+    """Return the serde of keys: tuples of the values of the key's columns."""
+    if form.name == "NONE" and columns:
         named = ", ".join(name for name, _ in columns)
-        message = f"The 'NONE' format can only be used when no columns are defined. Got: {named}"
-        raise SqlError(message)
-    if not columns:
-        return _no_key()
-    return value_serde(
-        columns,
-        format_,
-        wrapped=False,
-        delimiter=delimiter,
-        schema_name=schema_name,
-        nullable=nullable,
-        schema=schema,
-    )
+        raise SqlError(f"The 'NONE' format can only be used when no columns are defined. Got: {named}")
+    return value_serde(columns, form, wrapped=False) if columns else _no_key()

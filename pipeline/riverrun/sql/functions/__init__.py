@@ -28,27 +28,7 @@ from riverrun.sql.functions.signatures import LambdaType
 from riverrun.sql.functions.user_functions import udaf, udf, udtf
 from riverrun.sql.functions.values import UnknownFunction, WrongArguments
 
-DECLARED = (
-    arrays_and_maps,
-    aggregates,
-    gathered,
-    encodings,
-    aggregates,
-    gathered,
-    numbers,
-    json_texts,
-    arrays_and_maps,
-    strings,
-    arrays_and_maps,
-    numbers,
-    patterns,
-    aggregates,
-    strings,
-    aggregates,
-    arrays_and_maps,
-    times,
-    encodings,
-)
+DECLARED = (aggregates, arrays_and_maps, encodings, gathered, json_texts, numbers, patterns, strings, times)
 """Modules that declare functions when they are imported."""
 
 __all__ = [

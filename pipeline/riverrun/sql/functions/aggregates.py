@@ -50,8 +50,7 @@ def _checked(total: Any, type_: SqlType) -> Any:
     else:
         too_large = type_ in _LARGEST and not -_LARGEST[type_] - 1 <= total <= _LARGEST[type_]
     if too_large:
-        message = f"a sum of {total} is too large for {type_}"
-        raise OverflowError(message)
+        raise OverflowError(f"a sum of {total} is too large for {type_}")
     return total
 
 
@@ -277,8 +276,7 @@ def _limit(call: AggregateCall) -> int | None:
         return None
     limit = call.literal(1)
     if not isinstance(limit, int) or limit < 1:
-        message = f"the number of values by offset is a whole number above 0, not {limit}"
-        raise WrongArguments(message)
+        raise WrongArguments(f"the number of values by offset is a whole number above 0, not {limit}")
     return limit
 
 
@@ -355,8 +353,7 @@ def largest(call: AggregateCall) -> Aggregate:
 def _number_of_extremes(call: AggregateCall, name: str) -> int:
     limit = call.literal(len(call.types) - 1)
     if not isinstance(limit, int) or limit < 1:
-        message = f"{name} takes a whole number above 0 as its last argument, not {limit}"
-        raise WrongArguments(message)
+        raise WrongArguments(f"{name} takes a whole number above 0 as its last argument, not {limit}")
     return limit
 
 

@@ -94,8 +94,7 @@ def removed(items: list[Any], item: Any) -> list[Any]:
 
 def _is_descending(direction: str) -> bool:
     if direction.upper() not in {"ASC", "ASCENDING", "DESC", "DESCENDING"}:
-        message = f"direction {direction} is neither ASC nor DESC"
-        raise ValueError(message)
+        raise ValueError(f"direction {direction} is neither ASC nor DESC")
     return direction.upper().startswith("DESC")
 
 
@@ -153,8 +152,7 @@ def series(start: int, end: int, step: int | None = None) -> list[int]:
     """The numbers from one to another, both included, with a step that is 1 or -1 unless another is given."""
     by = step if step is not None else (1 if end >= start else -1)
     if by == 0 or (end - start) * by < 0:
-        message = f"steps of {by} do not lead from {start} to {end}"
-        raise ValueError(message)
+        raise ValueError(f"steps of {by} do not lead from {start} to {end}")
     numbers = range(start, end + (1 if by > 0 else -1), by)
     check_size(abs(end - start) // abs(by) + 1, MOST_ITEMS)
     return list(numbers)

@@ -75,15 +75,13 @@ class DateFormat:
     reader: re.Pattern[str]
 
     def write(self, moment: dt.datetime) -> str:
-        """Return a moment as text."""
         return "".join(piece.text if isinstance(piece, Literal) else piece.write(moment) for piece in self.pieces)
 
     def read(self, text: str, *, is_whole: bool = True) -> dict[str, Any]:
         """Return the fields of a text; more may follow unless it `is_whole`."""
         found = self.reader.fullmatch(text) if is_whole else self.reader.match(text)
         if found is None:
-            message = f"{text!r} does not match the pattern"
-            raise ValueError(message)
+            raise ValueError(f"{text!r} does not match the pattern")
         fields: dict[str, Any] = {}
         for number, piece in enumerate(self.pieces):
             value = found[f"p{number}"] if isinstance(piece, FormatField) else None
@@ -130,8 +128,7 @@ def _check(pattern: str, parts: Sequence[re.Match[str]], letters: frozenset[str]
     if depth > 0 and problem is None:
         problem = "a [ has no ]"
     if problem:
-        message = f"pattern {pattern!r}: {problem}"
-        raise ValueError(message)
+        raise ValueError(f"pattern {pattern!r}: {problem}")
 
 
 def _piece(found: re.Match[str]) -> FormatField | Literal:
@@ -303,8 +300,7 @@ def zone(name: str) -> dt.tzinfo:
         return ZoneInfo(_ABBREVIATIONS.get(name, name))
     # ZoneInfo reads a file of that name: a name with `..`, or that of a directory, raises the other two.
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        message = f"there is no time zone {name}"
-        raise ValueError(message) from None
+        raise ValueError(f"there is no time zone {name}") from None
 
 
 def moment_of(fields: dict[str, Any], default_zone: dt.tzinfo) -> dt.datetime:
@@ -319,8 +315,7 @@ def moment_of(fields: dict[str, Any], default_zone: dt.tzinfo) -> dt.datetime:
     if "day_of_year" in fields:
         day = day.replace(month=1, day=1) + dt.timedelta(days=fields["day_of_year"] - 1)
     if "weekday" in fields and {"day", "day_of_year"} & set(fields) and day.isoweekday() != fields["weekday"]:
-        message = f"{day:%Y-%m-%d} is not a {WEEKDAYS[fields['weekday'] - 1]}"
-        raise ValueError(message)
+        raise ValueError(f"{day:%Y-%m-%d} is not a {WEEKDAYS[fields['weekday'] - 1]}")
     return day.replace(
         hour=_hour(fields, rest // 3600),
         minute=fields.get("minute", rest // 60 % 60),

@@ -42,8 +42,7 @@ _ORDERS = {"BIG_ENDIAN": ">", "LITTLE_ENDIAN": "<"}
 
 def _known(encoding: str) -> str:
     if encoding.lower() not in _TO_BYTES:
-        message = f"encoding {encoding} is none of {', '.join(_TO_BYTES)}"
-        raise ValueError(message)
+        raise ValueError(f"encoding {encoding} is none of {', '.join(_TO_BYTES)}")
     return encoding.lower()
 
 
@@ -78,8 +77,7 @@ def encoded(text: str, given: str, wanted: str) -> str:
 
 def _sign(order: str) -> str:
     if order.upper() not in _ORDERS:
-        message = f"order {order} is none of {', '.join(_ORDERS)}"
-        raise ValueError(message)
+        raise ValueError(f"order {order} is none of {', '.join(_ORDERS)}")
     return _ORDERS[order.upper()]
 
 

@@ -21,8 +21,7 @@ def _limit(call: AggregateCall, name: str) -> int | None:
     setting = f"ksql.functions.{name}.limit"
     limit = str(call.settings.get(setting, -1))
     if not re.fullmatch(r"-?[0-9]{1,18}", limit):
-        message = f"'{setting}' must be a whole number of up to 18 digits, not '{limit[:100]}'"
-        raise WrongArguments(message)
+        raise WrongArguments(f"'{setting}' must be a whole number of up to 18 digits, not '{limit[:100]}'")
     return None if limit.startswith("-") else int(limit)
 
 

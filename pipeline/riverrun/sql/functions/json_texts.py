@@ -27,8 +27,7 @@ _STEP = re.compile(r"""\.(?P<name>[^.\[\]]+)|\[\s*(?:(?P<index>-?\d+)|'(?P<singl
 
 def _no_json(constant: str) -> None:
     """Refuse NaN and infinities, which Python's parser accepts."""
-    message = f"{constant} is not JSON"
-    raise ValueError(message)
+    raise ValueError(f"{constant} is not JSON")
 
 
 _DECODER = json.JSONDecoder(parse_float=decimal.Decimal, parse_constant=_no_json)
@@ -74,15 +73,13 @@ def _as_text(value: Any) -> str:
 def _steps(path: str) -> tuple[str | int, ...]:
     """Parse a path: names, and positions in arrays."""
     if not path.startswith("$"):
-        message = f"a path to a JSON field begins with $: {path}"
-        raise ValueError(message)
+        raise ValueError(f"a path to a JSON field begins with $: {path}")
     found: list[str | int] = []
     at = 1
     while at < len(path):
         step = _STEP.match(path, at)
         if step is None:
-            message = f"not a path to one JSON field: {path}"
-            raise ValueError(message)
+            raise ValueError(f"not a path to one JSON field: {path}")
         name = next((step[kind] for kind in ("name", "single", "double") if step[kind] is not None), None)
         found.append(int(step["index"]) if name is None else name)
         at = step.end()

@@ -271,8 +271,7 @@ _RADII |= dict.fromkeys(("MI", "MILE", "MILES"), 3959.0)
 def _radius(unit: str | None) -> float:
     found = _RADII.get((unit or "").strip().upper() or "KM")
     if found is None:
-        message = f"{unit} is not a unit of distances; there are KM and MI"
-        raise ValueError(message)
+        raise ValueError(f"{unit} is not a unit of distances; there are KM and MI")
     return found
 
 
@@ -288,8 +287,7 @@ def distance(
     """The distance of two points in degrees along a great circle, in `KM` (as it is by default, for NULL too) or `MI`."""
     radius = _radius(unit)
     if max(abs(latitude), abs(other_latitude)) > _NORTH or max(abs(longitude), abs(other_longitude)) > _EAST:
-        message = f"({latitude}, {longitude}) or ({other_latitude}, {other_longitude}) is not a place on Earth"
-        raise ValueError(message)
+        raise ValueError(f"({latitude}, {longitude}) or ({other_latitude}, {other_longitude}) is not a place on Earth")
     one, other = math.radians(latitude), math.radians(other_latitude)
     up, across = math.radians(other_latitude - latitude), math.radians(other_longitude - longitude)
     chord = math.sin(up / 2) ** 2 + math.sin(across / 2) ** 2 * math.cos(one) * math.cos(other)

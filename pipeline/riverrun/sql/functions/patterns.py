@@ -57,18 +57,16 @@ def _compiled(pattern: str, *, with_groups: bool = False) -> _re2.RE2:
     Groups cost much: without them only the span of the whole match is found.
     """
     if len(pattern) > LONGEST_PATTERN:
-        message = f"a regular expression may have {LONGEST_PATTERN} characters, not {len(pattern)}"
-        raise ValueError(message)
+        raise ValueError(f"a regular expression may have {LONGEST_PATTERN} characters, not {len(pattern)}")
     options = Options()
     options.log_errors = False
     options.never_capture = not with_groups
     found = _re2.RE2(_translated(pattern).encode(), options)
     if not found.ok():
         reason = found.error().decode(errors="replace")
-        message = (
+        raise ValueError(
             f"the regular expression {pattern!r}: {reason} (look-around and references to groups are not supported)"
         )
-        raise ValueError(message)
     return found
 
 
@@ -83,8 +81,7 @@ def _translated(pattern: str) -> str:
     for found in _TOKEN.finditer(pattern):
         text = found[0]
         if opened is not None and (text in {"[", "&&"} or found["quoted"] is not None):
-            message = f"the regular expression {pattern!r}: a class of characters must not contain [, && or \\Q"
-            raise ValueError(message)
+            raise ValueError(f"the regular expression {pattern!r}: a class of characters must not contain [, && or \\Q")
         if found["posix"] is not None:
             text = _class(found["posix"], found["name"], text, is_within=opened is not None)
         elif found["unit"] is not None:
@@ -111,8 +108,7 @@ def _matches(pattern: str, data: bytes, *, with_groups: bool) -> Iterator[_Spans
     cost = 0 if grouped is None else grouped.NumberOfCapturingGroups() * grouped.ProgramSize()
     is_local = _LOCAL.fullmatch(pattern) is not None
     if end * compiled.ProgramSize() > _MOST_STEPS:
-        message = f"the regular expression {pattern!r} is too long for a text of {end} bytes"
-        raise ValueError(message)
+        raise ValueError(f"the regular expression {pattern!r} is too long for a text of {end} bytes")
     for _ in range(MOST_ITEMS):
         found: _Spans = compiled.Match(_ANYWHERE, data, at, end)
         start, last = found[0]
@@ -120,15 +116,13 @@ def _matches(pattern: str, data: bytes, *, with_groups: bool) -> Iterator[_Spans
             return
         way += (0 if is_local else end - at) + (last - start + 1) * cost // _GROUPS_PER_STEP
         if way > _LONGEST_WAY:
-            message = f"the regular expression {pattern!r} matches a text of {end} bytes too often"
-            raise ValueError(message)
+            raise ValueError(f"the regular expression {pattern!r} matches a text of {end} bytes too often")
         yield found if grouped is None else grouped.Match(_ANYWHERE, data, at, end)
         # An empty match at the end would be found again and again.
         if at == end:
             return
         at = last if last > at else _next(data, at)
-    message = f"more than {MOST_ITEMS} matches of a regular expression"
-    raise ValueError(message)
+    raise ValueError(f"more than {MOST_ITEMS} matches of a regular expression")
 
 
 def _next(data: bytes, at: int) -> int:
@@ -196,16 +190,14 @@ def pattern_replaced(text: str, pattern: str, new: str) -> str:
             size += len(parts[-1])
         at = found[0][1]
         if size > MOST_CHARACTERS:
-            message = f"a text of more than {MOST_CHARACTERS} characters"
-            raise ValueError(message)
+            raise ValueError(f"a text of more than {MOST_CHARACTERS} characters")
     return b"".join([*parts, data[at:]]).decode("utf-8", "surrogatepass")
 
 
 def _group(data: bytes, found: _Spans, reference: str, names: dict[bytes, int]) -> bytes:
     number = int(reference) if reference.isdecimal() else names.get(reference.encode(), -1)
     if not 0 <= number < len(found):
-        message = f"there is no group {reference}"
-        raise ValueError(message)
+        raise ValueError(f"there is no group {reference}")
     start, end = found[number]
     return data[start:end] if start >= 0 else b""
 
@@ -347,6 +339,5 @@ def _segment(signs: list[str]) -> Segment:
 
 def _blanks(signs: Sequence[str]) -> _Blanks:
     if len(signs) > _LONGEST_BLANKS:
-        message = f"between two % of LIKE there may be {_LONGEST_BLANKS} characters with a _, not {len(signs)}"
-        raise ValueError(message)
+        raise ValueError(f"between two % of LIKE there may be {_LONGEST_BLANKS} characters with a _, not {len(signs)}")
     return _Blanks(re.compile("".join(re.escape(each) or "." for each in signs), re.DOTALL), len(signs))

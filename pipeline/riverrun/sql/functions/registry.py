@@ -92,7 +92,6 @@ class AggregateCall:
     settings: Mapping[str, Any]
 
     def literal(self, position: int, default: Any = None) -> Any:
-        """Return a constant argument."""
         if isinstance(self.literals, Mapping):
             found = self.literals.get(position)
         else:
@@ -110,11 +109,15 @@ class Overload:
     signature: Signature
     run: Callable[..., Any]
     returns: Callable[[tuple[Argument, ...]], SqlType] | None = None
-    takes_nulls: frozenset[int] | bool = False
+    nulls: frozenset[int] | bool = False
     typed: bool = False
     own: bool = True
     constants: Mapping[str, Check] = field(default_factory=dict)
     is_late: bool = False
+
+    def returned(self, bound: Bound, given: tuple[Argument, ...]) -> SqlType | None:
+        """Return the type of the result; None if the arguments do not determine it."""
+        return resolved(self.signature.returns, bound) if self.returns is None else self.returns(given)
 
     def checks(self, count: int) -> tuple[Check | None, ...]:
         """Return the check of each of `count` arguments."""
@@ -129,12 +132,7 @@ class Match:
     distance: int
     bound: Bound
     given: tuple[Argument, ...]
-
-    def returns(self) -> SqlType | None:
-        """Return the type of the result; None if the arguments do not determine it."""
-        if self.overload.returns is not None:
-            return self.overload.returns(self.given)
-        return resolved(self.overload.signature.returns, self.bound)
+    returns: SqlType
 
     def wanted(self) -> tuple[Argument, ...]:
         """Return the type that each argument must have; None if it is not determined."""
@@ -177,8 +175,7 @@ class FunctionRegistry:
         alike = [each for each in known if _parameters(each) == _parameters(overload)]
         for each in alike:
             if each.own:
-                message = f"{each.signature} is a function of ksqlDB's"
-                raise WrongArguments(message, hint="Choose another name.")
+                raise WrongArguments(f"{each.signature} is a function of ksqlDB's", hint="Choose another name.")
             known.remove(each)
         known.append(overload)
 
@@ -188,18 +185,17 @@ class FunctionRegistry:
         for overload in self.named(kind, name):
             patterns = overload.signature.patterns(len(types))
             fit = None if patterns is None else fits(patterns, types)
-            if fit is not None:
+            returns = None if fit is None else overload.returned(fit[1], types)
+            # With bare NULLs only, nothing determines a type such as T.
+            if fit is not None and returns is not None:
                 # More than any sum of steps: a signature with a fixed number of parameters is preferred.
                 repeats = 1000 if overload.signature.repeated is not None else 0
-                found.append(Match(overload, fit[0] + repeats, fit[1], types))
-        # With bare NULLs only, nothing determines a type such as T.
-        found = [match for match in found if match.returns() is not None]
+                found.append(Match(overload, fit[0] + repeats, fit[1], types, returns))
         if not found:
             raise self.refusal(kind, name, types)
         return min(found, key=lambda match: match.distance)
 
     def named(self, kind: str, name: str) -> list[Overload]:
-        """Return the overloads of a name."""
         overloads = self.overloads.get((kind, name.upper()))
         if overloads is None:
             names = [each for of_kind, each in self.overloads if of_kind == kind]
@@ -214,7 +210,6 @@ class FunctionRegistry:
         return WrongArguments(f"Function '{name}' does not accept parameters ({given}). It takes:\n{known}")
 
     def has(self, kind: str, name: str) -> bool:
-        """Return whether there is a function of this kind and name."""
         return (kind, name.upper()) in self.overloads
 
 
@@ -226,73 +221,35 @@ REGISTRY = FunctionRegistry()
 """Functions of ksqlDB, and those of users whose modules are imported."""
 
 
-def scalar(
-    signature: str,
-    *,
-    theme: str,
-    description: str = "",
-    returns: Callable[[tuple[Argument, ...]], SqlType] | None = None,
-    nulls: bool | frozenset[int] = False,
-    typed: bool = False,
-    constants: Mapping[str, Check] | None = None,
-    is_late: bool = False,
-) -> Callable[[F], F]:
-    """Declare a function of the values of one row."""
-    return _declare(
-        "scalar", signature, theme, description, returns, nulls=nulls, typed=typed, constants=constants, is_late=is_late
-    )
+def scalar(signature: str, *, theme: str, description: str = "", **how: Any) -> Callable[[F], F]:
+    """Declare a function of the values of one row; `how` has further fields of its `Overload`."""
+    return _declare("scalar", signature, theme, description, **how)
 
 
 def aggregate(signature: str, *, theme: str = "Aggregates", description: str = "") -> Callable[[F], F]:
     """Declare a factory of aggregates: it takes an `AggregateCall` and returns an `Aggregate`."""
-    return _declare("aggregate", signature, theme, description, None, nulls=True)
+    return _declare("aggregate", signature, theme, description, nulls=True)
 
 
 def table_function(signature: str, *, theme: str = "Table functions", description: str = "") -> Callable[[F], F]:
     """Declare a function that returns a list, with a row for each item."""
-    return _declare("table", signature, theme, description, None, nulls=True)
+    return _declare("table", signature, theme, description, nulls=True)
 
 
-def _declare(
-    kind: str,
-    signature: str,
-    theme: str,
-    description: str,
-    returns: Callable[[tuple[Argument, ...]], SqlType] | None,
-    *,
-    nulls: bool | frozenset[int],
-    typed: bool = False,
-    constants: Mapping[str, Check] | None = None,
-    is_late: bool = False,
-) -> Callable[[F], F]:
+def _declare(kind: str, signature: str, theme: str, description: str, **how: Any) -> Callable[[F], F]:
     def declared(run: F) -> F:
         said = " ".join((description or run.__doc__ or "").split())
-        REGISTRY.add(
-            Overload(
-                kind=kind,
-                theme=theme,
-                description=said,
-                signature=parse_signature(signature),
-                run=run,
-                returns=returns,
-                takes_nulls=nulls,
-                typed=typed,
-                constants=constants or {},
-                is_late=is_late,
-            )
-        )
+        REGISTRY.add(Overload(kind, theme, said, parse_signature(signature), run, **how))
         return run
 
     return declared
 
 
 def is_aggregate(name: str) -> bool:
-    """Return whether a name is that of an aggregate."""
     return REGISTRY.has("aggregate", name)
 
 
 def is_table_function(name: str) -> bool:
-    """Return whether a name is that of a table function."""
     return REGISTRY.has("table", name)
 
 
@@ -304,13 +261,10 @@ def find_scalar(name: str, argument_types: Sequence[Argument]) -> Scalar:
     'ABC'
     """
     match = REGISTRY.find("scalar", name, tuple(argument_types))
-    returns = match.returns()
-    if returns is None:
-        msg = "scalar"
-        raise REGISTRY.refusal(msg, name, tuple(argument_types))
+    returns = match.returns
     overload = match.overload
     made = overload.run(*argument_types) if overload.typed else overload.run
-    run = match.converted(_guarded(made, nulls=overload.takes_nulls, most=_most(returns)))
+    run = match.converted(_guarded(made, nulls=overload.nulls, most=_most(returns)))
     if not overload.own:
         run = in_type(run, returns)
     checks = overload.checks(len(argument_types))
@@ -368,8 +322,7 @@ def lambda_parameters(name: str, other_types: Sequence[Argument]) -> tuple[tuple
         if fit is not None:
             types = [[resolved(part, fit[1]) for part in each.parameters] for each in lambdas]
             return tuple(tuple(type_ for type_ in each if type_ is not None) for each in types)
-    msg = "scalar"
-    raise REGISTRY.refusal(msg, name, given)
+    raise REGISTRY.refusal("scalar", name, given)
 
 
 def find_aggregate(
@@ -378,12 +331,8 @@ def find_aggregate(
     literals: Literals = (),
     settings: Mapping[str, Any] | None = None,
 ) -> Aggregate:
-    """Return the aggregate for arguments of these types."""
     match = REGISTRY.find("aggregate", name, tuple(argument_types))
-    returns = match.returns()
-    if returns is None:
-        msg = "aggregate"
-        raise REGISTRY.refusal(msg, name, tuple(argument_types))
+    returns = match.returns
     wanted = tuple(
         given if asked is None else asked for given, asked in zip(argument_types, match.wanted(), strict=True)
     )
@@ -406,11 +355,7 @@ def _widening_values(run: Callable[..., Any], steps: list[Callable[[Any], Any] |
 
 
 def find_table_function(name: str, argument_types: Sequence[Argument]) -> TableFunction:
-    """Return the table function for arguments of these types."""
     match = REGISTRY.find("table", name, tuple(argument_types))
-    returns = match.returns()
-    if returns is None:
-        msg = "table"
-        raise REGISTRY.refusal(msg, name, tuple(argument_types))
+    returns = match.returns
     run = match.converted(match.overload.run)
     return TableFunction(returns, run if match.overload.own else in_type(run, Array(returns)))

@@ -140,8 +140,7 @@ def parse_signature(text: str) -> Signature:
     """
     found = _SIGNATURE.fullmatch(text)
     if found is None:
-        message = f"not a signature: {text}"
-        raise ValueError(message)
+        raise ValueError(f"not a signature: {text}")
     tokens = _Tokens(found["parameters"])
     parameters: list[Parameter] = []
     required, repeated = 0, None
@@ -167,7 +166,6 @@ class _Tokens:
 
     @property
     def next(self) -> str | None:
-        """Return the next word or sign."""
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def take(self) -> str:
@@ -182,7 +180,6 @@ class _Tokens:
         return ahead
 
     def pattern(self) -> Pattern:
-        """Parse a type."""
         if self.skip("("):
             parameters = self._until(")")
             self.take()
@@ -242,7 +239,6 @@ def as_decimal(type_: SqlType) -> Decimal | None:
 
 
 def is_number(type_: Argument) -> bool:
-    """Return whether a type is a type of numbers."""
     return isinstance(type_, Decimal) or type_ in _NUMBERS
 
 

@@ -129,8 +129,7 @@ def split(text: Any, delimiter: Any) -> list[Any]:
 
 def _not_empty(text: Any) -> None:
     if not text:
-        message = "the padding, or the delimiter, is empty"
-        raise ValueError(message)
+        raise ValueError("the padding, or the delimiter, is empty")
 
 
 @scalar(
@@ -149,8 +148,7 @@ def split_to_map(text: str, entries: str, pair: str) -> dict[str, str] | None:
 
 def _not_negative(size: int) -> None:
     if size < 0:
-        message = f"a length below zero: {size}"
-        raise ValueError(message)
+        raise ValueError(f"a length below zero: {size}")
 
 
 _PADDED = {"length": _not_negative, "padding": _not_empty}
@@ -256,8 +254,7 @@ def _mask(character: str, upper: str | None, lower: str | None, digit: str | Non
 
 def _checked(count: int) -> int:
     if count < 0:
-        message = f"a count of characters below zero: {count}"
-        raise ValueError(message)
+        raise ValueError(f"a count of characters below zero: {count}")
     return count
 
 

@@ -22,11 +22,9 @@ _UNITS: dict[str, int] = {
 
 
 def _unit(name: str) -> int:
-    """Return the milliseconds of a unit of time."""
     found = _UNITS.get(name.upper().removesuffix("S"))
     if found is None:
-        message = f"{name} is not a unit of time; there are {', '.join(f'{each}S' for each in _UNITS)}"
-        raise ValueError(message)
+        raise ValueError(f"{name} is not a unit of time; there are {', '.join(f'{each}S' for each in _UNITS)}")
     return found
 
 

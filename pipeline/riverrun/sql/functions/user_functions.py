@@ -143,15 +143,14 @@ def _declare(
     text = f"{name}({', '.join(f'{each.name} {each.pattern}' for each in typed)}) -> {returns}"
     signature = Signature(name, typed, len(typed), None, returns, text)
     description = inspect.getdoc(named) or ""
-    REGISTRY.add(Overload(kind, THEME, description, signature, run, takes_nulls=nulls, own=False))
+    REGISTRY.add(Overload(kind, THEME, description, signature, run, nulls=nulls, own=False))
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     hints = typing.get_type_hints(function, include_extras=True)
     missing = [each for each in [*inspect.signature(function).parameters, "return"] if each not in hints]
     if missing:
-        message = f"{name} has no annotation for {', '.join(missing)}"
-        raise TopologyError(message, hint=_HINT)
+        raise TopologyError(f"{name} has no annotation for {', '.join(missing)}", hint=_HINT)
     return hints
 
 
@@ -177,8 +176,7 @@ def _type(hint: Any, name: str) -> SqlType:
     if get_origin(hint) is dict and arguments[0] is str:
         return Map(Primitive.STRING, _type(arguments[1], name))
     shown = "decimal.Decimal without precision" if hint is decimal.Decimal else hint
-    message = f"{name}: SQL has no type for {shown}"
-    raise TopologyError(message, hint=_HINT)
+    raise TopologyError(f"{name}: SQL has no type for {shown}", hint=_HINT)
 
 
 def _pattern(type_: SqlType) -> Pattern:

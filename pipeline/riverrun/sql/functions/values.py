@@ -52,8 +52,7 @@ def within(value: S, most: int) -> S:
 def check_size(size: int, most: int = MOST_CHARACTERS) -> None:
     """Refuse a size before a value of it is made: one call could fill the memory of a worker."""
     if size > most:
-        message = f"a value with a size of {size}: functions make values of up to {most}"
-        raise ValueError(message)
+        raise ValueError(f"a value with a size of {size}: functions make values of up to {most}")
 
 
 def key_of(value: Any) -> Any:

@@ -176,7 +176,6 @@ def aggregated(
     settings: Mapping[str, Any] | None = None,
     late: LateRows | None = None,
 ) -> Aggregated:
-    """Return the table of an aggregation."""
     calls = Calls(relation, groups, settings or {}, is_windowed=window is not None)
     rewritten = tuple(calls.rewritten(each) for each in projection.values())
     test = None if having is None else calls.rewritten(having)
@@ -221,8 +220,7 @@ def aggregated(
 def _check_source(relation: Relation, window: WindowClause | None, group: exp.Expr, *, expires: bool) -> None:
     """Make sure that the rows of a source can be put into windows, and that those of a result can expire."""
     if relation.table is not None and window is not None:
-        message = "WINDOW clause is only supported for streams."
-        raise SqlError(message, start_of(group))
+        raise SqlError("WINDOW clause is only supported for streams.", start_of(group))
     if expires and window is not None:
         raise SqlError(TTL_PLACES, start_of(group))
 
@@ -288,7 +286,6 @@ class _Fold:
         return written(add, States(self.calls))
 
     def undo(self, _key: Any, row: Any, states: Any) -> Any:
-        """Return the states with a row subtracted."""
         return tuple(
             (each.function.undo or _kept)(state, *(row[place] for place in each.places))
             for each, state in zip(self.calls, states, strict=True)

@@ -58,7 +58,6 @@ LateOfJoin = Callable[["LateInto", Relation], None]
 
 
 def joined_all(relations: Sequence[Relation], joins: Sequence[Join], late: LateOfJoin) -> Relation:
-    """Return all sources of a query, joined."""
     done = relations[0]
     for other, join in zip(relations[1:], joins, strict=True):
         done = _joined(done, other, join, late)
@@ -108,8 +107,7 @@ def _check_windowed(mine: _Side, theirs: _Side, start: int) -> None:
 def _check_windows(left: Relation, right: Relation, join: Join) -> None:
     are_streams = left.stream is not None and right.stream is not None
     if are_streams and join.before is None:
-        message = "Stream-Stream joins must have a WITHIN clause specified. None was provided."
-        raise SqlError(message, join.source.start)
+        raise SqlError("Stream-Stream joins must have a WITHIN clause specified. None was provided.", join.source.start)
     if not are_streams and join.before is not None:
         message = "Specify the WITHIN clause for stream-stream joins only: one side is a table."
         raise SqlError(message, join.source.start)
@@ -122,8 +120,7 @@ def _sides(left: Relation, right: Relation, join: Join) -> tuple[_Side, _Side]:
     """Split the condition into its two sides."""
     condition = join.on.this if isinstance(join.on, exp.Paren) else join.on
     if not isinstance(condition, exp.EQ):
-        message = "The condition of a join must have the form a = b"
-        raise SqlError(message, start_of(join.on) or join.source.start)
+        raise SqlError("The condition of a join must have the form a = b", start_of(join.on) or join.source.start)
     one, other = condition.this, condition.expression
     # `a.id = b.id` and `b.id = a.id` are the same join. If neither way resolves, the mistake is reported as for the order
     # in which the condition is written.
@@ -140,8 +137,7 @@ def _side(relation: Relation, node: exp.Expr) -> _Side:
     compiler = Compiler(relation.fields)
     code = compiler.code(node)
     if not list(node.find_all(exp.Column)):
-        message = "Each side of a join's condition must refer to columns of one source"
-        raise SqlError(message, start_of(node))
+        raise SqlError("Each side of a join's condition must refer to columns of one source", start_of(node))
     place = find_field(relation.fields, node) if isinstance(node, exp.Column) else None
     return _Side(relation, node, code, place, compiler)
 
@@ -188,8 +184,7 @@ def _late_sides(
             raise SqlError(message, into.start, hint=nearest(str(into.source), [*aliases, theirs.relation.name]))
         which = "right" if side is theirs else "left"
         if which in found:
-            message = f"LATE {into.source}: the late rows of a side go to one stream"
-            raise SqlError(message, into.start)
+            raise SqlError(f"LATE {into.source}: the late rows of a side go to one stream", into.start)
         found[which] = _late_of(side, into, late)
     return found.get("left"), found.get("right")
 
@@ -214,8 +209,7 @@ def _with_table(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Re
     assert table is not None  # noqa: S101 - checked by the caller
     _require_primary(theirs, join)
     if join.kind not in {"INNER", "LEFT"}:
-        message = f"{join.kind} OUTER joins of a stream and a table are not supported"
-        raise SqlError(message, join.source.start)
+        raise SqlError(f"{join.kind} OUTER joins of a stream and a table are not supported", join.source.start)
     keys = _key_serde(mine, theirs, key_type)
     options: Joined[Any, Any, Any] = Joined(keys, row_serde([each.type for each in mine.relation.fields]))
     left, joiner = _keyed(mine), _joiner(mine.relation, theirs.relation)
@@ -250,8 +244,7 @@ def _of_tables(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Rel
 
 def _by_foreign_key(mine: _Side, theirs: _Side, join: Join) -> Relation:
     if join.kind not in {"INNER", "LEFT"}:
-        message = f"{join.kind} OUTER joins by a foreign key are not supported"
-        raise SqlError(message, join.source.start)
+        raise SqlError(f"{join.kind} OUTER joins by a foreign key are not supported", join.source.start)
     left, right = (_stored(side.relation) for side in (mine, theirs))
     value_of, joiner = mine.value_of(), _joiner(mine.relation, theirs.relation)
     table = (left.join if join.kind == "INNER" else left.left_join)(

@@ -83,7 +83,6 @@ def build_sql(
 
 
 def columns_next_to(file: str | None) -> Resolver:
-    """Return the file of columns next to a file of statements."""
     return Unknown() if file is None else ColumnsFile.next_to(file)
 
 
@@ -112,7 +111,6 @@ class StatementPlan:
             raise SqlError(message, 0)
 
     def add_all(self, statements: Sequence[Statement]) -> None:
-        """Plan statements in order."""
         # Before planning starts: a table or topic is read once for all statements, so the first one must know what later
         # ones need of it.
         for statement in statements:
@@ -144,7 +142,6 @@ class StatementPlan:
             self.placed |= {each.name for each in query.sources}
 
     def add(self, statement: Statement) -> None:
-        """Plan one more statement."""
         if isinstance(statement, CustomType):
             return
         try:
@@ -166,8 +163,7 @@ class StatementPlan:
             # From the DSL, which knows no statements: without this, the message would have no place in the file.
             raise SqlError(error.message, statement.start, hint=error.hint) from error
         except RecursionError:
-            message = "The statement is nested too deeply"
-            raise SqlError(message, statement.start) from None
+            raise SqlError("The statement is nested too deeply", statement.start) from None
 
     def _check_circles(self, statement: CreateSource | InsertInto, query: Query) -> None:
         """Make sure that no row of a query comes back to a topic that the query reads: it would go round for ever."""
@@ -196,8 +192,7 @@ class StatementPlan:
         source = self._declared(statement, given) if query is None else self._derived(statement, query, given)
         # `_derived` adds the streams of LATE INTO to the catalog, perhaps under the name of this statement.
         if known is None and statement.name in self.catalog.sources:
-            message = f"{statement.name} is the stream of its own late rows, too"
-            raise SqlError(message, statement.start)
+            raise SqlError(f"{statement.name} is the stream of its own late rows, too", statement.start)
         # Built only to be checked: an unsupported format or type must be refused here, with the statement's place, even if
         # no query reads the source.
         source.serdes()
@@ -216,8 +211,7 @@ class StatementPlan:
     def _check_unread(self, known: Source, start: int) -> None:
         """Make sure that no query reads the earlier declaration of a table: both would be one table."""
         if known.name in self.tables:
-            message = f"Cannot replace {known.name}: an earlier statement reads it"
-            raise SqlError(message, start)
+            raise SqlError(f"Cannot replace {known.name}: an earlier statement reads it", start)
 
     def _derived(self, statement: CreateSource, query: Query, given: Mapping[str, Any]) -> Source:
         store = self._new_store(statement.name) if statement.is_table else None
@@ -242,23 +236,20 @@ class StatementPlan:
     def _made(
         self, statement: CreateSource, given: Mapping[str, Any], result: QueryResult, first: RecordLayout
     ) -> Source:
-        """Write the result of a query, and return the source that it is."""
         first = _writable(first)
-        key_format = given.get("KEY_FORMAT", first.key_format)
+        key_format = given.get("KEY_FORMAT", first.key_form.name)
         # The source has no key, but PARTITION BY or GROUP BY makes one: the inherited format could not hold it.
         if key_format == "NONE" and result.key and "KEY_FORMAT" not in given:
             key_format = "KAFKA"
         if not result.key and given.get("KEY_FORMAT", "NONE") != "NONE":
-            message = "Key format specified for stream without key columns."
-            raise SqlError(message, statement.start)
+            raise SqlError("Key format specified for stream without key columns.", statement.start)
         if not result.value:
-            message = "The projection contains no value columns."
-            raise SqlError(message, statement.start)
+            raise SqlError("The projection contains no value columns.", statement.start)
         topic = given.get("KAFKA_TOPIC", self.properties.get(PREFIX, "") + statement.name)
         defaults = {
-            "VALUE_FORMAT": first.value_format,
-            "VALUE_DELIMITER": first.delimiter,
-            "KEY_DELIMITER": first.key_delimiter,
+            "VALUE_FORMAT": first.value_form.name,
+            "VALUE_DELIMITER": first.value_form.delimiter,
+            "KEY_DELIMITER": first.key_form.delimiter,
         }
         given = {**defaults, **given, "KEY_FORMAT": key_format}
         found = FoundColumns.of(statement, given, topic, self.columns)
@@ -295,10 +286,9 @@ class StatementPlan:
             )
             raise SqlError(message, statement.start)
         if target.layout.headers:
-            message = f"Cannot insert into {target.name} because it has header columns"
-            raise SqlError(message, statement.start)
+            raise SqlError(f"Cannot insert into {target.name} because it has header columns", statement.start)
         if target.layout.changes is not None:
-            message = f"Cannot insert into {target.name}: {target.layout.value_format} is only read"
+            message = f"Cannot insert into {target.name}: {target.layout.value_form.name} is only read"
             raise SqlError(message, statement.start)
         query = statement.query
         late = partial(self._send_late, query)
@@ -335,7 +325,7 @@ class StatementPlan:
             time_of = time_by(sink.layout.timestamp_format)
             stream = timed_stream(stream, names.index(sink.layout.timestamp), len(result.value), time_of)
         # Outside of a record, NULL has no bytes: these formats write it as a null value, which deletes a table's row.
-        if not sink.layout.wrapped or sink.layout.value_format == "KAFKA":
+        if not sink.layout.wrapped or sink.layout.value_form.name == "KAFKA":
             stream = stream.map_values(_null_alone)
         stream.to(sink.topic, Produced(keys, values))
 
@@ -411,8 +401,9 @@ def _writable(layout: RecordLayout) -> RecordLayout:
     """Return the layout from which results take their formats: that of a source, unless it is only read."""
     if layout.changes is None:
         return layout
-    written = layout.value_format.removeprefix("DEBEZIUM_")
-    return replace(layout, key_format=plain_key_format(layout.key), value_format=written, changes=None)
+    keys = replace(layout.key_form, name=plain_key_format(layout.key))
+    values = replace(layout.value_form, name=layout.value_form.name.removeprefix("DEBEZIUM_"))
+    return replace(layout, key_form=keys, value_form=values, changes=None)
 
 
 def _own_key(key: Any, _row: Any) -> Any:

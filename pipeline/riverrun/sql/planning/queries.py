@@ -80,8 +80,7 @@ def planned(
     _check_clauses(query)
     _check_functions(query)
     if query.late and late is None:
-        message = "LATE INTO makes a stream, as statements of a file do"
-        raise SqlError(message, query.late[0].start)
+        raise SqlError("LATE INTO makes a stream, as statements of a file do", query.late[0].start)
 
     def sent(into: LateInto, rows: Relation) -> None:
         assert late is not None  # noqa: S101 - only a LATE INTO has late rows
@@ -115,16 +114,14 @@ def _check_clauses(query: Query) -> None:
 def _check_functions(query: Query) -> None:
     nodes = () if query.distinct is None else query.distinct.nodes
     for call in table_calls([query.where, query.having, *query.group_by, *query.partition_by, *nodes]):
-        message = f"Table function {call.this} can only be used in the projection"
-        raise SqlError(message, start_of(call))
+        raise SqlError(f"Table function {call.this} can only be used in the projection", start_of(call))
     for group in query.group_by:
         for inner in group.find_all(exp.Anonymous):
             if is_aggregate(str(inner.this)):
                 message = f"GROUP BY does not support aggregate functions: {inner.this} is an aggregate function."
                 raise SqlError(message, start_of(inner))
     for call in table_calls([item.expression for item in query.items] if query.group_by else ()):
-        message = "Table functions cannot be used with aggregations."
-        raise SqlError(message, start_of(call))
+        raise SqlError("Table functions cannot be used with aggregations.", start_of(call))
 
 
 def qualified(node: exp.Expr, relation: Relation) -> exp.Expr:
@@ -199,8 +196,7 @@ class _NewNames:
 
 def _star(item: Item, relation: Relation, *, has_new_key: bool) -> list[ProjectedColumn]:
     if item.source not in {None, *(each.source for each in relation.fields)}:
-        message = f"'{item.source}' is not a valid stream/table name or alias."
-        raise SqlError(message, item.start)
+        raise SqlError(f"'{item.source}' is not a valid stream/table name or alias.", item.start)
     if relation.is_joined:
         return _joined_star(item, relation)
     # Rows hold the key's columns last, but ksqlDB's star lists them first. After PARTITION BY the old key is a value like
@@ -234,8 +230,7 @@ def _fields_of(node: exp.Dot, relation: Relation) -> list[ProjectedColumn]:
     struct = Compiler(relation.fields).code(node.this).type
     names = [name for name, _ in getattr(struct, "fields", ())]
     if not names:
-        message = f"->* needs a STRUCT, not {struct}"
-        raise SqlError(message, start_of(node))
+        raise SqlError(f"->* needs a STRUCT, not {struct}", start_of(node))
     return [
         ProjectedColumn(name, exp.Dot(this=node.this.copy(), expression=exp.Identifier(this=name))) for name in names
     ]
@@ -258,8 +253,7 @@ def _own_name(node: exp.Expr) -> str | None:
 def _distinct(distinct: DistinctOn, query: Query, relation: Relation) -> Relation:
     """Return a stream without repetitions."""
     if relation.stream is None:
-        message = "SELECT DISTINCT ON drops repetitions of a stream: a table has each row once"
-        raise SqlError(message, distinct.start)
+        raise SqlError("SELECT DISTINCT ON drops repetitions of a stream: a table has each row once", distinct.start)
     stream, keys, rows = relation.stream, _keys(query, relation), rows_of(relation.fields)
     # Repetitions are found within a partition. So PARTITION BY has to repartition before them, not after.
     if query.partition_by and keys:
@@ -289,8 +283,7 @@ def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> Qu
         relation = _distinct(query.distinct, query, relation)
     outputs = outputs_of(query, relation)
     if query.partition_by and relation.table is not None:
-        message = "PARTITION BY clause is not supported for tables."
-        raise SqlError(message, start_of(query.partition_by[0]))
+        raise SqlError("PARTITION BY clause is not supported for tables.", start_of(query.partition_by[0]))
     keys = _keys(query, relation)
     # A star includes the key that PARTITION BY makes, though no source has that column. A qualified star of a join only
     # lists its source.
@@ -380,10 +373,9 @@ def _key_or_none(key: Any) -> Any:
 
 def _key_type(type_: SqlType | None) -> SqlType:
     if isinstance(type_, Map) or (type_ is not None and "MAP<" in str(type_)):
-        message = (
+        raise SqlError(
             "Map keys, including types that contain maps, are not supported as they may lead to unexpected behavior"
         )
-        raise SqlError(message)
     return type_ or Primitive.STRING
 
 
@@ -394,8 +386,7 @@ def _keys(query: Query, relation: Relation) -> list[exp.Expr]:
         return [_column(relation.fields[place].source, relation.fields[place].name) for place in relation.key]
     if any(isinstance(each, exp.Null) for each in query.partition_by):
         if len(query.partition_by) > 1:
-            message = "Cannot PARTITION BY multiple columns including NULL"
-            raise SqlError(message, start_of(query.partition_by[0]))
+            raise SqlError("Cannot PARTITION BY multiple columns including NULL", start_of(query.partition_by[0]))
         return []
     return [qualified(each, relation) for each in query.partition_by]
 
@@ -412,7 +403,6 @@ def _viable(query: Query, relation: Relation) -> exp.Expr:
 
 
 def checked(compiler: Compiler, output: ProjectedColumn) -> Code:
-    """Return the code of a column of the projection."""
     code = compiler.code(output.node)
     if code.type is None:
         message = f"Column {output.name} is NULL, and has no type"
@@ -434,8 +424,7 @@ def split(
         places = places_of.get(key, [])
         shown = _own_name(key) or "its key"
         if not places:
-            message = f"Key missing from projection. The query must include {shown} in its SELECT."
-            raise SqlError(message, start_of(key))
+            raise SqlError(f"Key missing from projection. The query must include {shown} in its SELECT.", start_of(key))
         if len(places) > 1:
             copies = ", ".join(outputs[number].name for number in places)
             message = f"The projection contains a key column ({shown}) more than once: {copies}."

@@ -131,7 +131,6 @@ class Relation:
         return replace(self, fields=self._with_columns(columns), stream=rows)
 
     def with_table(self, table: KTable[Any, Any]) -> Relation:
-        """Return the relation with the rows of a table."""
         return replace(self, fields=self._with_bounds(), table=table.map_values(self._row_of()))
 
     def placed_table(self, stream: KStream[Any, Any], kept: Materialized[Any, Any]) -> KTable[Any, Any]:
@@ -208,7 +207,6 @@ class _Place:
         return Primitive.INTEGER if self.name == "ROWPARTITION" else Primitive.BIGINT
 
     def value_of(self, record: Any, metadata: Any) -> Any:
-        """Return the value for a record."""
         # Of several headers with one name, the last one counts. An empty name is the column of all headers.
         if self.header:
             return next((value for name, value in reversed(record.headers) if name == self.header), None)
@@ -240,7 +238,6 @@ class _Places:
         self._context: Any = None
 
     def init(self, context: Any) -> None:
-        """Keep the context."""
         self._context = context
 
     def process(self, record: Any) -> None:
@@ -271,7 +268,6 @@ class _Timed:
         self._context: Any = None
 
     def init(self, context: Any) -> None:
-        """Keep the context."""
         self._context = context
 
     def process(self, record: Any) -> None:
@@ -329,8 +325,7 @@ def exploded(nodes: Sequence[exp.Expr], relation: Relation) -> tuple[list[exp.Ex
     if not calls:
         return list(nodes), relation
     if relation.stream is None:
-        message = "Table source is not supported with table functions"
-        raise SqlError(message, start_of(calls[0]))
+        raise SqlError("Table source is not supported with table functions", start_of(calls[0]))
     compiler, arguments = Compiler(relation.fields), list[Code]()
     explosion = _Explosion(tuple(_made(call, compiler, arguments) for call in calls))
     note = repr([digest_of(each.function.apply) for each in explosion.calls])

@@ -26,8 +26,7 @@ def check_replacement(statement: CreateSource, known: Source | None) -> None:
         message = f"Cannot add {kind} '{statement.name}': CREATE OR REPLACE is not supported on source {kind}s."
         raise SqlError(message, statement.start)
     if known is not None and not statement.replaces:
-        message = f"Cannot add {kind} '{statement.name}': it already exists."
-        raise SqlError(message, statement.start)
+        raise SqlError(f"Cannot add {kind} '{statement.name}': it already exists.", statement.start)
     if known is not None and statement.query is not None:
         message = f"Cannot replace {kind} '{statement.name}': it is the result of a query."
         raise SqlError(message, statement.start, hint=_HINT)
@@ -46,8 +45,7 @@ def check_columns(known: Source, source: Source, start: int) -> None:
     elif known.ttl != source.ttl or replace(after, value=before.value) != before:
         problem = "its key, formats and properties must stay the same"
     if problem:
-        message = f"Cannot replace {source.name}: {problem}"
-        raise SqlError(message, start)
+        raise SqlError(f"Cannot replace {source.name}: {problem}", start)
 
 
 @dataclass(slots=True)
@@ -62,7 +60,6 @@ class SharedTopics:
     _read: dict[str, Source] = field(default_factory=dict)
 
     def add(self, source: Source) -> None:
-        """Note that statements declare this source."""
         layouts = self._layouts.setdefault(source.topic, [])
         if source.layout not in layouts:
             layouts.append(source.layout)
@@ -148,13 +145,12 @@ def row_of(number: int) -> Callable[[Any], Any]:
 
 
 def _unwritten(_rows: Any) -> bytes:
-    message = "Rows of several layouts are only read"
-    raise TypeError(message)
+    raise TypeError("Rows of several layouts are only read")
 
 
 def _alike(one: RecordLayout, other: RecordLayout) -> bool:
     # Serdes hold functions and cannot be compared; their names have formats and columns, and nothing else that keys depend on.
-    options = [(each.key_delimiter, each.key_nullable, each.key_schema) for each in (one, other)]
+    options = [(each.delimiter, each.nullable, each.schema) for each in (one.key_form, other.key_form)]
     names = (one.serdes()[0].name, other.serdes()[0].name)
     windows = (one.window, one.window_ms) == (other.window, other.window_ms)
     times = (one.timestamp, one.timestamp_format) == (other.timestamp, other.timestamp_format)

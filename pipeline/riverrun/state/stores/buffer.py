@@ -49,7 +49,6 @@ class BufferedChange(NamedTuple):
         old: The value that the last update replaced.
         new: The value that the last update set.
         timestamp: Event time of the last update, ms.
-        headers: Headers of the last update.
         metadata: Origin of its record; None within a punctuation.
     """
 
@@ -115,7 +114,6 @@ class SuppressionBuffer:
         self._size_bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of buffered keys."""
         return len(self._entries())
 
     @property
@@ -126,12 +124,10 @@ class SuppressionBuffer:
 
     @property
     def first_time(self) -> int | None:
-        """The lowest buffer time, ms; None if nothing is buffered."""
         self._entries()
         return self._order[0][0] if self._order else None
 
     def put(self, buffer_time: int, key: Any, change: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Buffer an update; a buffered key keeps its place."""
         raw, entries = self._keys.written(key), self._entries()
         # As bytes: an aggregate that is changed in place later must not change what is buffered.
         old, new = self._encoded(key, change.old), self._encoded(key, change.new)
@@ -171,7 +167,6 @@ class SuppressionBuffer:
         """Do nothing: buffered updates wait for their time, not for the commit."""
 
     def held_back_bytes(self) -> int:
-        """Return the estimated size of the changes since the last commit, bytes."""
         # Not of the buffer: an early commit would not make it smaller.
         return len(self._changed) * WRITE_OVERHEAD_BYTES
 
@@ -182,15 +177,12 @@ class SuppressionBuffer:
             yield ChangelogRecord(raw, data, times[raw], () if data is None else CHANGELOG_HEADERS)
 
     def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
         return {self.name: dict(self._writes())} if self._changed else {}
 
     def committed(self) -> None:
-        """Forget the pending writes, which are in the backend."""
         self._changed = {}
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Convert changelog records to the backend's form."""
         puts = {}
         for key, value, headers in zip(batch.keys(), batch.values(), batch.headers(), strict=True):
             if value is not None and CHANGELOG_HEADERS[0] not in headers:

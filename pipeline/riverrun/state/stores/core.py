@@ -32,11 +32,9 @@ class ChangelogCodec(Protocol):
         self, writes: Mapping[bytes, bytes | None], times: Mapping[bytes, int]
     ) -> Iterator[ChangelogRecord]:
         """Return stored bytes by key as changelog records; `times` (ms) are those of the updates."""
-        ...
 
     def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
         """Return the values of changelog records as stored bytes."""
-        ...
 
 
 class StoreCore:
@@ -88,12 +86,10 @@ class StoreCore:
         return True
 
     def flush(self) -> None:
-        """Pass held-back updates to the listener."""
         if self.cache is not None:
             self.cache.flush()
 
     def held_back_bytes(self) -> int:
-        """Return the estimated size of the updates since the last commit, bytes."""
         held_back = self.cache.dirty_bytes() if self.cache is not None else 0
         return held_back + written_bytes(self.pending)
 
@@ -102,7 +98,6 @@ class StoreCore:
         return self._codec.to_changelog(self.pending, self.times)
 
     def committed(self) -> None:
-        """Forget the pending writes, which are in the backend."""
         self.pending, self.times = {}, {}
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
@@ -142,7 +137,6 @@ class SegmentedCore:
         self.kept.resume(times[0])
 
     def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
         return self.segments.puts(self.writes.pending.items(), self.kept.find_first())
 
     def committed(self) -> None:

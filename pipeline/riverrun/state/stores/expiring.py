@@ -47,7 +47,6 @@ class ExpiringKeyValueStore(KeyValueStateStore):
         self._next_ms = 0
 
     def get(self, key: Any) -> Any:
-        """Return the value, or None."""
         self._expire()
         return super().get(key)
 
@@ -73,12 +72,10 @@ class ExpiringKeyValueStore(KeyValueStateStore):
         super().flush()
 
     def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
         times: Puts = {self._times_in: self._new_times} if self._new_times else {}
         return {**super().pending(), **times}
 
     def committed(self) -> None:
-        """Forget the pending writes, which are in the backend."""
         super().committed()
         self._new_times = {}
 

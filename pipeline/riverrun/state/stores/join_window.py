@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from riverrun.state.api import (
         ChangelogBatch,
-        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -55,7 +54,9 @@ class JoinWindowStateStore:
         self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, JOIN_SUFFIX.size)
         self._state_table = f"{builder.name}.state"
-        self._core = StoreCore(_TimesInKeys(self._segments.time_of), self._segments.find, context)
+        self._core = core = StoreCore(_TimesInKeys(self._segments.time_of), self._segments.find, context)
+        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
+        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
         # Includes all entries written since the last commit, whatever their times: searches do not look at pending writes.
         self._recent = RecentEntries()
         # Sequence numbers continue after a restart. Those of Kafka Streams begin again, and may overwrite a value of equal key
@@ -111,24 +112,7 @@ class JoinWindowStateStore:
                     raw = store_key[: -JOIN_SUFFIX.size]
                     yield self._keys.read(raw), time, self._values.read(raw, data)
 
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; return False without a cache."""
-        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
-
-    def flush(self) -> None:
-        """Pass held-back updates to the listener."""
-        self._core.flush()
-
-    def held_back_bytes(self) -> int:
-        """Return the estimated size of the updates since the last commit, bytes."""
-        return self._core.held_back_bytes()
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """Return one record per key written since the last commit."""
-        return self._core.changelog()
-
     def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
         pending = self._core.pending
         return self._puts(pending.items(), self.first_kept) if pending else {}
 
@@ -203,7 +187,9 @@ class ListValueStateStore:
         self.expired_puts = 0  # this store expires nothing
         self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._table = backend.table(builder.name)
-        self._core = StoreCore(PlainCodec(self._values), self._table.get, context)
+        self._core = core = StoreCore(PlainCodec(self._values), self._table.get, context)
+        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
+        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
         # Keys of pending values, sorted.
         self._live: list[bytes] = []
         # No entry is below; None: there is no entry at all. Most deletions are at the front, and a scan should not step over
@@ -245,33 +231,14 @@ class ListValueStateStore:
         if first:
             self._floor = None
 
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; return False without a cache."""
-        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
-
-    def flush(self) -> None:
-        """Pass held-back updates to the listener."""
-        self._core.flush()
-
-    def held_back_bytes(self) -> int:
-        """Return the estimated size of the updates since the last commit, bytes."""
-        return self._core.held_back_bytes()
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """Return one record per key written since the last commit."""
-        return self._core.changelog()
-
     def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
         return {self.name: self._core.pending} if self._core.pending else {}
 
     def committed(self) -> None:
-        """Forget the pending writes, which are in the backend."""
         self._core.committed()
         self._live = []
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Convert changelog records to the backend's form."""
         self._floor = b""
         return {self.name: dict(self._core.restored(batch))}
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from riverrun.state.api import (
         ChangelogBatch,
-        ChangelogRecord,
-        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -48,6 +46,8 @@ class KeyValueStateStore:
         self._codec = codec_of(builder)
         self._table = backend.table(builder.name)
         self._core = core = StoreCore(self._codec, self._table.get, context)
+        self.set_flush_listener, self.held_back_bytes = core.set_flush_listener, core.held_back_bytes
+        self.changelog, self.forget_reads = core.changelog, core.forget_reads
         self._lru = None if builder.max_entries is None else MemoryLRUCache(builder.name, builder.max_entries, backend)
         self._stored, self._write = core.stored, core.write
         if self._lru is not None:
@@ -56,7 +56,6 @@ class KeyValueStateStore:
         self._cache = hold_back(self._codec, pause, stored=self._stored, write=self._write) if builder.caching else None
 
     def get(self, key: Any) -> Any:
-        """Return the value, or None."""
         try:
             store_key = self._key_bytes(key)
         except Exception as error:  # a serde may raise anything
@@ -79,7 +78,6 @@ class KeyValueStateStore:
         return None if data is None else self._codec.decode(key, data)
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value; None deletes."""
         try:
             store_key = self._key_bytes(key)
         except Exception as error:  # a serde may raise anything
@@ -92,19 +90,16 @@ class KeyValueStateStore:
         cache.put(store_key, key if type(key) in self._fixed_keys else self._key_of(store_key), value, context)
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Set the value if there is none; return the previous value."""
         known = self.get(key)
         if known is None:
             self.put(key, value)
         return known
 
     def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
-        """Set several values."""
         for key, value in entries:
             self.put(key, value)
 
     def delete(self, key: Any) -> Any:
-        """Delete the value, and return it."""
         known = self.get(key)
         self.put(key, None)
         return known
@@ -114,7 +109,6 @@ class KeyValueStateStore:
         return self._scan(*self._bounds(from_key, to_key))
 
     def reverse_range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Scan a range backwards."""
         return self._scan(*self._bounds(from_key, to_key), reverse=True)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
@@ -122,11 +116,9 @@ class KeyValueStateStore:
         return self._scan(None, None)
 
     def reverse_all(self) -> Iterator[tuple[Any, Any]]:
-        """Scan all backwards."""
         return self._scan(None, None, reverse=True)
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
-        """Return entries whose serialized key starts with `prefix`."""
         return self._scan(prefix, prefix_end(prefix))
 
     def approximate_num_entries(self) -> int:
@@ -234,41 +226,21 @@ class KeyValueStateStore:
 
         return put
 
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; return False without a cache."""
-        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
-
     def flush(self) -> None:
-        """Pass held-back updates to the listener."""
         self._core.flush()
 
-    def held_back_bytes(self) -> int:
-        """Return the estimated size of the updates since the last commit, bytes."""
-        return self._core.held_back_bytes()
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """Return one record per key written since the last commit."""
-        return self._core.changelog()
-
     def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
         pending = self._core.pending
         puts: Puts = {self.name: pending} if pending else {}
         return puts if self._lru is None else {**puts, **self._lru.puts()}
 
     def committed(self) -> None:
-        """Forget the pending writes, which are in the backend."""
         self._core.committed()
         if self._lru is not None:
             self._lru.committed()
         self.forget_reads()
 
-    def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they exceed a limit."""
-        self._core.forget_reads(limit_bytes)
-
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Convert changelog records to the backend's form."""
         entries, lru = self._core.restored(batch), self._lru
         if lru is None:
             return {self.name: dict(entries)}

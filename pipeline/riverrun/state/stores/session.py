@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from riverrun.state.api import (
         ChangelogBatch,
-        ChangelogRecord,
-        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -52,7 +50,10 @@ class SessionStateStore:
         # is 1 ms less, or more, depending on the cache.
         self._entries = entries = SegmentedCore(builder, backend, context, SUFFIX.size, builder.retention_ms + 1)
         self._codec, self._segments, self._kept = entries.codec, entries.segments, entries.kept
-        self._core = entries.writes
+        self._core = core = entries.writes
+        self.times, self.pending = entries.times, entries.pending
+        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
+        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
         self._cache = self._core.hold_back(self._codec, pause, _session_end) if builder.caching else None
         # Aggregations search for every record. A search looks at one key alone, however much was written since the last commit.
         # It reads the backend only for times of which not all sessions are known.
@@ -61,7 +62,6 @@ class SessionStateStore:
 
     @property
     def expired_puts(self) -> int:
-        """Number of puts that were ignored because their session had expired."""
         return self._kept.refused
 
     @property
@@ -70,7 +70,6 @@ class SessionStateStore:
         return self._kept.find_first()
 
     def put(self, session: Windowed[Any], value: Any) -> None:
-        """Set the value of a session; None deletes. Ignored and counted if the session has expired."""
         end, kept = session.window.end, self._kept
         if not kept.first <= end < kept.end and not kept.takes(end):
             return
@@ -96,7 +95,6 @@ class SessionStateStore:
             self._recent.put(raw, suffix, b"", kept.first)
 
     def remove(self, session: Windowed[Any]) -> None:
-        """Delete a session."""
         self.put(session, None)
 
     def fetch_session(self, key: Any, start: int, end: int) -> Any:
@@ -107,13 +105,11 @@ class SessionStateStore:
         return self._read(key, self._keys.written(key) + SUFFIX.pack(end, start))
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Return the key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
         return self._of_key(key, earliest_end, latest_start, reverse=False)
 
     def backward_find_sessions(
         self, key: Any, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Find sessions backwards."""
         return self._of_key(key, earliest_end, latest_start, reverse=True)
 
     def find_sessions_of_keys(
@@ -129,11 +125,9 @@ class SessionStateStore:
         return self._of_keys(key_from, key_to, earliest_end, latest_start, reverse=True)
 
     def fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Return all sessions of a key, by end."""
         return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Fetch backwards."""
         return self._of_key(key, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_keys(self, key_from: Any, key_to: Any) -> Iterator[tuple[Windowed[Any], Any]]:
@@ -141,7 +135,6 @@ class SessionStateStore:
         return self._of_keys(key_from, key_to, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch_keys(self, key_from: Any, key_to: Any) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Fetch a range of keys backwards."""
         return self._of_keys(key_from, key_to, 0, MAX_TIME_MS, reverse=True)
 
     def all(self) -> Iterator[tuple[Windowed[Any], Any]]:
@@ -164,35 +157,11 @@ class SessionStateStore:
         )
         return parts.merging(fold)
 
-    def times(self) -> tuple[int, ...]:
-        """Return the highest end ever put, ms, also if its entry has been deleted."""
-        return self._entries.times()
-
     def resume(self, times: Sequence[int]) -> None:
         """Continue from committed times: expired entries stay expired."""
         self._entries.resume(times)
         # The highest end is now another one: sessions after it are known only from the next search on (`_of_key`).
         self._recent.begin_after(MAX_TIME_MS)
-
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; return False without a cache."""
-        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
-
-    def flush(self) -> None:
-        """Pass held-back updates to the listener."""
-        self._core.flush()
-
-    def held_back_bytes(self) -> int:
-        """Return the estimated size of the updates since the last commit, bytes."""
-        return self._core.held_back_bytes()
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """Return one record per key written since the last commit."""
-        return self._core.changelog()
-
-    def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
-        return self._entries.pending()
 
     def committed(self) -> None:
         """Forget the pending writes, which are in the backend, and drop segments with only expired sessions."""

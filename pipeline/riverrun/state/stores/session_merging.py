@@ -35,7 +35,6 @@ class SessionFold:
         initial: Returns the aggregate without values.
         add: `(key, value, aggregate) -> aggregate`; None deletes.
         merge: `(key, aggregate, other_aggregate) -> aggregate`.
-        gap_ms: Longest pause within a session.
     """
 
     initial: Callable[[], Any]
@@ -50,7 +49,6 @@ class MergesSessions(Protocol):
 
     def merging(self, fold: SessionFold) -> Merging | None:
         """Return the function that adds a record; None if sessions have to be found, removed and put one by one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +56,7 @@ class MergedStore:
     """The parts of a session store with a cache.
 
     Args:
-        fixed_keys: Classes of immutable keys.
-        recent: The store's newest sessions.
         changed: The keys written since the last commit.
-        kept: The times of sessions that are kept.
         put: Sets the value of a session, as processors do.
     """
 

@@ -71,7 +71,6 @@ class VersionedStateStore:
         self._observed: int = -1 if observed is None else _TIME.unpack(observed)[0]
 
     def put(self, key: Any, value: Any, timestamp: int) -> int:
-        """Set the value that is valid from `timestamp` on; None deletes."""
         raw, data = self._keys.written(key), None if value is None else self._values.encode(key, value)
         valid_to = self._put(raw, data, timestamp)
         if valid_to != PUT_RETURN_CODE_NOT_PUT:
@@ -79,7 +78,6 @@ class VersionedStateStore:
         return valid_to
 
     def delete(self, key: Any, timestamp: int) -> VersionedRecord[Any] | None:
-        """Delete from `timestamp` on, and return the value that was valid then."""
         if timestamp < self._first_kept():
             self.expired_puts += 1
             return None
@@ -88,7 +86,6 @@ class VersionedStateStore:
         return known
 
     def get(self, key: Any, as_of: int | None = None) -> VersionedRecord[Any] | None:
-        """Return the latest value, or the one valid at a time; None if there was none, or it is beyond the history."""
         versions = self._history(self._keys.written(key))
         if not versions:
             return None
@@ -126,7 +123,6 @@ class VersionedStateStore:
         """Do nothing: this store holds no updates back."""
 
     def held_back_bytes(self) -> int:
-        """Return the estimated size of the updates since the last commit, bytes."""
         return written_bytes(self._pending) + len(self._log) * WRITE_OVERHEAD_BYTES
 
     def changelog(self) -> Iterator[ChangelogRecord]:
@@ -158,7 +154,6 @@ class VersionedStateStore:
             self._histories.clear()
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Convert changelog records to the backend's form, and recover the store's highest time."""
         for key, value, timestamp in zip(batch.keys(), batch.values(), batch.timestamps(), strict=True):
             self._put(key, value, timestamp)
         puts = self.pending()

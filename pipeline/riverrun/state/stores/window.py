@@ -13,13 +13,9 @@ from riverrun.state.stores.core import SegmentedCore
 from riverrun.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from riverrun.state.api import (
-        ChangelogBatch,
-        ChangelogRecord,
-        FlushListener,
-        Puts,
         StateBackend,
         StateStore,
         StoreBuilder,
@@ -56,7 +52,12 @@ class WindowStateStore:
         span_ms = builder.retention_ms + builder.slack_ms
         self._entries = entries = SegmentedCore(builder, backend, context, WINDOW_SUFFIX.size, span_ms)
         self._codec, self._segments, self._kept = entries.codec, entries.segments, entries.kept
-        self._core = entries.writes
+        self._core = core = entries.writes
+        self.times, self.resume = entries.times, entries.resume
+        self.pending, self.restore = entries.pending, entries.restore
+        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
+        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
+        self.forget_reads = core.forget_reads
         self._cache = self._core.hold_back(self._codec, pause) if builder.caching else None
         self._changed = ChangedKeys(is_kept=False)
         self._last_key: Any = None
@@ -65,7 +66,6 @@ class WindowStateStore:
 
     @property
     def expired_puts(self) -> int:
-        """Number of puts that were ignored because their window had expired."""
         return self._kept.refused
 
     @property
@@ -74,7 +74,6 @@ class WindowStateStore:
         return self._kept.find_first()
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
-        """Set the value of a window; None deletes. Ignored and counted if the window has expired."""
         kept = self._kept
         if not kept.first <= window_start < kept.end and not kept.takes(window_start):
             return
@@ -105,7 +104,6 @@ class WindowStateStore:
         return self._of_key(key, time_from, time_to, reverse=False)
 
     def backward_fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
-        """Fetch a range in descending order."""
         return self._of_key(key, time_from, time_to, reverse=True)
 
     def fetch_keys(self, key_from: Any, key_to: Any, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
@@ -115,7 +113,6 @@ class WindowStateStore:
     def backward_fetch_keys(
         self, key_from: Any, key_to: Any, time_from: int, time_to: int
     ) -> Iterator[tuple[Any, int, Any]]:
-        """Fetch a range of keys backwards."""
         return self._of_keys(key_from, key_to, time_from, time_to, reverse=True)
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
@@ -123,7 +120,6 @@ class WindowStateStore:
         return self._of_keys(None, None, time_from, time_to, reverse=False)
 
     def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
-        """Fetch all backwards."""
         return self._of_keys(None, None, time_from, time_to, reverse=True)
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
@@ -131,7 +127,6 @@ class WindowStateStore:
         return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=False)
 
     def backward_all(self) -> Iterator[tuple[Any, int, Any]]:
-        """Scan all backwards."""
         return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=True)
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
@@ -193,47 +188,11 @@ class WindowStateStore:
 
         return put
 
-    def times(self) -> tuple[int, ...]:
-        """Return the highest start ever put, ms, also if its entry has been deleted."""
-        return self._entries.times()
-
-    def resume(self, times: Sequence[int]) -> None:
-        """Continue from committed times: expired entries stay expired."""
-        self._entries.resume(times)
-
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; return False without a cache."""
-        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
-
-    def flush(self) -> None:
-        """Pass held-back updates to the listener."""
-        self._core.flush()
-
-    def held_back_bytes(self) -> int:
-        """Return the estimated size of the updates since the last commit, bytes."""
-        return self._core.held_back_bytes()
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """Return one record per key written since the last commit."""
-        return self._core.changelog()
-
-    def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
-        return self._entries.pending()
-
     def committed(self) -> None:
         """Forget the pending writes, which are in the backend, and drop segments with only expired windows."""
         self._entries.committed()
         self._changed.clear()
         self.forget_reads()
-
-    def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they exceed a limit."""
-        self._core.forget_reads(limit_bytes)
-
-    def restore(self, batch: ChangelogBatch) -> Puts:
-        """Convert changelog records to the backend's form; the first commit drops expired ones."""
-        return self._entries.restore(batch)
 
     def _of_key(self, key: Any, time_from: int, time_to: int, *, reverse: bool) -> Iterator[tuple[int, Any]]:
         raw = self._keys.written(key)

@@ -419,8 +419,6 @@ class _Present:
     """The present places of stateful tasks: the intended instances, or those with more of the tasks' state.
 
     Args:
-        meant: The intended instance of each active task.
-        copies: The intended instances of each task's standbys.
         spare: How many more warm-up copies there may be (`max.warmup.replicas`).
     """
 

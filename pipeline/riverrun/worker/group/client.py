@@ -33,19 +33,15 @@ class LocalTasks(Protocol):
 
     def active(self) -> frozenset[TaskId]:
         """Return the tasks that it runs, or may run."""
-        ...
 
     def restoring(self) -> Mapping[TaskId, int | None]:
         """Return the tasks that are being taken over."""
-        ...
 
     def positions(self) -> Mapping[TaskId, int]:
         """Return the sum of applied changelog offsets, per open task."""
-        ...
 
     def lags(self) -> Mapping[TaskId, int]:
         """Return the number of missing records per standby."""
-        ...
 
 
 class WarmUps:

@@ -85,7 +85,6 @@ class Membership:
         self._looked_at = self._glanced_at = time.monotonic()
 
     def start(self) -> None:
-        """Join the group."""
         self._thread.start()
 
     def rejoin(self) -> None:
@@ -252,7 +251,6 @@ class Membership:
         return give_assignments(members, topics, self._tasks_of(topics), config, self._application.id, room=room)
 
     def _differ_at_a_glance(self, now: float) -> bool:
-        """Return whether the known topics differ."""
         if now - self._glanced_at < _GLANCE_SECONDS:
             return False
         self._glanced_at = now

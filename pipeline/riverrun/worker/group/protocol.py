@@ -140,11 +140,9 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         fingerprint: Of its topology; instances with another one cannot share its tasks.
-        known: The tasks of which it has state.
         positions: Sum of the applied changelog offsets of each task of `known`, in its order.
         server: `host:port` where it answers queries; empty if it does not.
         shuts_down: Whether it asks the whole application to end.
-        topics: Number of partitions of each topic to read that it has found.
         restoring: The active tasks whose state is not complete yet.
         process: Names its process; it changes with each restart.
     """
@@ -171,7 +169,6 @@ class Addresses(msgspec.Struct, frozen=True, array_like=True):
     Args:
         servers: `host:port` each; numbered from 1.
         active: The number of the address of each task's active instance, in the tasks' order; 0 if it answers no queries.
-        standby: The numbers of the addresses of each task's standbys.
     """
 
     servers: list[Word] = []
@@ -229,28 +226,22 @@ def _unpacked(data: bytes) -> bytes:
         # Limited, as a short message of another program could expand to gigabytes.
         plain = unpacking.decompress(data, _LONGEST_MESSAGE)
     except zlib.error as error:
-        message = f"it cannot be decompressed: {error}"
-        raise UnreadableError(message) from error
+        raise UnreadableError(f"it cannot be decompressed: {error}") from error
     if not unpacking.eof:
-        message = f"it is cut off, or has more than {_LONGEST_MESSAGE} bytes"
-        raise UnreadableError(message)
+        raise UnreadableError(f"it is cut off, or has more than {_LONGEST_MESSAGE} bytes")
     return plain
 
 
 def subscription_info_of(data: bytes) -> SubscriptionInfo:
-    """Decode the subscription info of a member."""
     info = _subscription_info(_unpacked(data))
     if info.format != FORMAT:
-        message = f"it has format {info.format}, and this release reads format {FORMAT}"
-        raise UnreadableError(message)
+        raise UnreadableError(f"it has format {info.format}, and this release reads format {FORMAT}")
     if info.server and not is_address(info.server):
-        message = "its address is not host:port"
-        raise UnreadableError(message)
+        raise UnreadableError("its address is not host:port")
     for tasks in (info.active, info.known, info.restoring, info.standby):
         _check_number(tasks)
     if len(in_order(info.known)) != len(info.positions):
-        message = "it has another number of positions than of tasks"
-        raise UnreadableError(message)
+        raise UnreadableError("it has another number of positions than of tasks")
     return info
 
 
@@ -259,8 +250,7 @@ def assignment_info_of(data: bytes) -> AssignmentInfo:
     assignment = _assignment_info(_unpacked(data))
     # A refusal may have any format: a leader of another release refuses in its own.
     if assignment.format != FORMAT and assignment.refusal is None:
-        message = f"it has format {assignment.format}, and this release reads format {FORMAT}"
-        raise UnreadableError(message)
+        raise UnreadableError(f"it has format {assignment.format}, and this release reads format {FORMAT}")
     for tasks in (assignment.active, assignment.standby, assignment.warm_up):
         _check_number(tasks)
     servers, standby = _by_task(assignment.addresses)
@@ -290,8 +280,7 @@ def _by_task(addresses: Addresses) -> tuple[dict[str, str], dict[str, list[str]]
     _check_number(addresses.tasks)
     named = list(map(str, in_order(addresses.tasks)))
     if not len(named) == len(addresses.active) == len(addresses.standby):
-        message = "it has addresses of another number of tasks than it names"
-        raise UnreadableError(message)
+        raise UnreadableError("it has addresses of another number of tasks than it names")
     # Addresses come from members, and requests are sent to them: anything but host:port is dropped.
     plain = {number: server for number, server in enumerate(addresses.servers, 1) if is_address(server)}
     active = {task: plain[number] for task, number in zip(named, addresses.active, strict=True) if number in plain}
@@ -338,7 +327,6 @@ def in_order(text: str) -> list[TaskId]:
 
 
 def task_ids(text: str) -> frozenset[TaskId]:
-    """Return the tasks of a text of ranges."""
     return frozenset(in_order(text))
 
 
@@ -352,8 +340,7 @@ def _runs(text: str) -> Iterator[tuple[int, range]]:
 
 def _check_number(tasks: str) -> None:
     if sum(len(run) for _, run in _runs(tasks)) > _MOST_TASKS:
-        message = f"it names more than {_MOST_TASKS} tasks"
-        raise UnreadableError(message)
+        raise UnreadableError(f"it names more than {_MOST_TASKS} tasks")
 
 
 _PAUSE_SECONDS = 0.1

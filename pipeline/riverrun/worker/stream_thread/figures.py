@@ -60,7 +60,6 @@ class GlobalTables:
         self._looked_at = 0.0
 
     def reads(self, topic: str) -> bool:
-        """Return whether a table is filled from a topic."""
         return self.state is not None and topic in self.state.topics
 
     @property
@@ -190,7 +189,6 @@ class Figures:
         return self._manager.restoring
 
     def summary(self) -> WorkerSummary:
-        """Return the work so far."""
         return self._counts.summary(self._manager.running.values(), self._updater.restored, self._manager.commits.done)
 
     def lags(self) -> Mapping[TaskId, int]:

@@ -27,8 +27,6 @@ class StreamJob:
     """The data from which a stream thread builds the application itself.
 
     Args:
-        kafka: Client properties.
-        state_directory: Directory of local state of all applications.
         published: Staging topics by the name that the topology uses; None if the version publishes.
         dead_letters: Topic of all dead letters; None if the handlers decide.
     """
@@ -42,7 +40,6 @@ class StreamJob:
 
     @classmethod
     def of(cls, application: Application) -> StreamJob:
-        """Return the job of an application."""
         shared = {each.name: getattr(application, each.name) for each in fields(cls)}
         return cls(**shared)
 
@@ -98,15 +95,12 @@ class ThreadReport:
     """Report of a stream thread, sent at least once per second.
 
     Args:
-        active: Tasks it has taken over.
         positions: Sum of the applied changelog offsets, per task.
         lags: Number of missing records, per standby or restoring task.
-        summary: Its work since it began.
         obeyed: Number of the last order that it has carried out.
         restoring: Tasks that are being restored, with the number of missing records; None while unknown.
         commit_seconds: Duration of all commits, and of the longest one, s.
         failed: Failures of skipped records since the last report, with a limited number.
-        seconds: Time since the thread began.
         nodes: Time spent at each node since the thread began, s; empty without samples.
     """
 

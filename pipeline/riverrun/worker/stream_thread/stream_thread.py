@@ -55,9 +55,6 @@ class StreamThread:
     """Runs active and standby tasks of one version of an application (`StreamThread`).
 
     The `TaskManager` owns the tasks. This class runs the turns (`runOnce`), and calls everything in them from one thread.
-
-    Args:
-        closers: Called in order when it closes.
     """
 
     def __init__(
@@ -300,13 +297,9 @@ def new_stream_thread(
     on_restore: Callable[[TopicPartition, int, int], None] = silently,
 ) -> StreamThread:
     """Make a stream thread, with its connections; it asks brokers nothing before `start`."""
-    streams, kafka, admin, clock = (
-        application.config.streams,
-        application.kafka,
-        Admin(application.kafka),
-        SystemClock(),
-    )
-    hooks, topics = interruptions or Undisturbed(), KnownTopics(ConnectedApplication(application, admin))
+    streams, kafka, admin = application.config.streams, application.kafka, Admin(application.kafka)
+    clock, hooks = SystemClock(), interruptions or Undisturbed()
+    topics = KnownTopics(ConnectedApplication(application, admin))
     brokers = AbsentBrokers(admin, streams.task_timeout_ms, hooks, lambda: topics.application.topology.source_topics)
     fetching = Fetching(kafka, streams, hooks)
     tables = GlobalTables(topics, clock, on_restore)

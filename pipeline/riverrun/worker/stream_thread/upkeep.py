@@ -116,7 +116,6 @@ class Upkeep:
         self._watch = watch
 
     def run_if_due(self, now_ms: int) -> None:
-        """Do what is due."""
         running = self._manager.running
         self._snapshots.run_if_due(running, now_ms, self._manager.commits.commit_state)
         self._purge.run_if_due(now_ms, running.values(), self._topics.repartition)

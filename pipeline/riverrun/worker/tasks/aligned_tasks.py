@@ -45,7 +45,6 @@ class AlignedTasks:
 
     @property
     def tasks(self) -> frozenset[TaskId]:
-        """Return the tasks."""
         return frozenset(self.inputs.values())
 
 
@@ -130,7 +129,6 @@ class CountingTask(Protocol):
     @property
     def dropped(self) -> Mapping[str, int]:
         """Return the number of records that were not processed, by reason."""
-        ...
 
 
 class LateShare:

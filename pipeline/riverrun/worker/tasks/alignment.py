@@ -59,23 +59,18 @@ class AlignedTask(Protocol):
     @property
     def needs_commit(self) -> bool:
         """Return whether there is progress since the last commit."""
-        ...
 
     def process_until(self, latest_ms: int) -> None:
         """Hold back records with later event times (ms)."""
-        ...
 
     def report_next_times(self, *, reports: bool) -> None:
         """Set whether commits include the event times of the next records."""
-        ...
 
     def next_times(self) -> Mapping[TopicPartition, int]:
         """Return, per input with a buffered record, the event time (ms) to which this record advances it."""
-        ...
 
     def request_commit(self) -> None:
         """Request a commit at once."""
-        ...
 
 
 class Aligned(Protocol):
@@ -84,12 +79,10 @@ class Aligned(Protocol):
     @property
     def task(self) -> AlignedTask:
         """Return the task that processes."""
-        ...
 
     @property
     def last_commit(self) -> Mapping[TopicPartition, tuple[int, str]]:
         """Return offset and metadata of the last commit per input: a new object after each commit."""
-        ...
 
 
 class Resting(Protocol):
@@ -97,7 +90,6 @@ class Resting(Protocol):
 
     def __contains__(self, task_id: TaskId) -> bool:
         """Return whether a task's commit is under way."""
-        ...
 
 
 class LookUp(Protocol):
@@ -110,7 +102,6 @@ class LookUp(Protocol):
         internal: Iterable[TopicPartition],
     ) -> FoundProgress:
         """Return the commits of inputs, the ends of external ones, and those of internal ones."""
-        ...
 
 
 @dataclass(slots=True)
@@ -204,7 +195,6 @@ class Alignment:
         self._limits: Limits | None = None
 
     def begin(self, groups: Sequence[AlignedTasks]) -> None:
-        """Start to align the given tasks."""
         self._groups = groups if self._drift_ms >= 0 else ()
         self._owners = {tp: task for group in self._groups for tp, task in group.inputs.items()}
         self._external = frozenset(tp for group in self._groups for tp in group.external)
@@ -479,7 +469,6 @@ class BrokerProgress:
         return FoundProgress(committed, {tp: ends[tp] for tp in outer}, internal_ends, written)
 
     def close(self) -> None:
-        """Close its connections. Idempotent."""
         if self._progress is not None:
             self._progress.close()
             self._progress = None

@@ -97,15 +97,12 @@ class Interruptions(Protocol):
 
     def attend(self) -> None:
         """Called between two records, several times per millisecond, when stores are at rest."""
-        ...
 
     def pause(self) -> None:
         """Called within a commit, when stores may be read by key, but not scanned."""
-        ...
 
     def away(self) -> AbstractContextManager[None]:
         """Return a context to enter while the thread waits for brokers and touches no store."""
-        ...
 
 
 class Undisturbed:
@@ -118,7 +115,6 @@ class Undisturbed:
         """Do nothing."""
 
     def away(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing."""
         return nullcontext()
 
 
@@ -176,7 +172,6 @@ class Fetching:
         self._consumer.assign(active.starts())
 
     def end(self, active: ActiveTask) -> None:
-        """Stop fetching for a task."""
         self._consumer.unassign(active.inputs)
         for tp in active.inputs:
             del self._owner_of[tp]
@@ -246,7 +241,6 @@ class Fetching:
         return self._consumer.has_lost_brokers()
 
     def close(self) -> None:
-        """Close the consumer."""
         self._consumer.close()
 
     def _hand_out(self, polled: Polled) -> int:

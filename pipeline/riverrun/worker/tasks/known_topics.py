@@ -37,12 +37,10 @@ class KnownTopics:
 
     @property
     def application(self) -> Application:
-        """Return the application that reads the known topics."""
         return self.connected.application
 
     @property
     def layout(self) -> Layout:
-        """Return its tasks and internal topics."""
         return self.connected.layout
 
     def find(self) -> None:

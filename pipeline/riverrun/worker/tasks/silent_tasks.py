@@ -19,20 +19,16 @@ class Followed(Protocol):
     @property
     def is_silent(self) -> bool:
         """Return whether all its inputs have been read to their ends, and no record is buffered."""
-        ...
 
     @property
     def stream_time(self) -> int:
         """The highest event time so far, ms; -1 before the first record."""
-        ...
 
     def expect_ends(self) -> None:
         """Forget that inputs have been read to their ends, until they are again."""
-        ...
 
     def follow_clock(self, time_ms: int) -> None:
         """Advance event time without a record."""
-        ...
 
 
 @dataclass(slots=True)

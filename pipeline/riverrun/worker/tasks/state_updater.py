@@ -48,7 +48,6 @@ class StandbyUpdater:
 
     @property
     def tasks(self) -> frozenset[TaskId]:
-        """Return the tasks that are followed."""
         return self._standbys.tasks
 
     def begin(self) -> None:
@@ -57,7 +56,6 @@ class StandbyUpdater:
         self._standbys = StandbyTasks(self._topics.connected, self._clock)
 
     def add(self, task_id: TaskId) -> None:
-        """Follow a task."""
         self._brokers.retry_until_available(lambda: self._standbys.follow(task_id), f"standby of task {task_id}")
 
     def release(self, task_id: TaskId) -> StateBackend:
@@ -79,7 +77,6 @@ class StandbyUpdater:
                 self.add(task_id)
 
     def task(self, task_id: TaskId) -> Task:
-        """Return a standby task, with its stores."""
         return self._standbys.task(task_id)
 
     def applied(self, task_id: TaskId) -> dict[TopicPartition, int]:
@@ -246,7 +243,6 @@ class StateUpdater:
         self._wait_until_released()
 
     def wait_until_closed(self, task_ids: Iterable[TaskId]) -> None:
-        """Wait until removed tasks are closed."""
         phases = (update.phase for update in self._leaving(task_ids))
         wait(phase.outcome for phase in phases if isinstance(phase, _Opening))
         self.close_left()
@@ -279,7 +275,6 @@ class StateUpdater:
         self._wait_until_released()
 
     def close(self) -> None:
-        """Close all tasks. Idempotent."""
         self.remove(list(self._updates))
         self._openers.shutdown()
         self.close_left()

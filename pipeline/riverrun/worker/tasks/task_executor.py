@@ -55,7 +55,6 @@ class CommitSchedule:
         self._begun_at_ms = now_ms
 
     def is_due(self, running: Collection[ActiveTask], now_ms: int) -> bool:
-        """Return whether tasks have to commit now."""
         if now_ms - self._begun_at_ms >= self._interval_ms or any(active.task.commit_requested for active in running):
             return True
         # An early commit instead of evictions: it forwards no more than the next regular one would.
@@ -89,7 +88,6 @@ class OpenCommit:
         """Duration of commits, s: the sum, and the longest."""
 
     def __bool__(self) -> bool:
-        """Return whether a commit is under way."""
         return self._sent is not None
 
     def __contains__(self, task_id: TaskId) -> bool:
@@ -157,7 +155,6 @@ class Commits:
             self._begin(now_ms)
 
     def finish(self) -> None:
-        """Finish the commit if it has an outcome."""
         sent = self.under_way.take_done()
         if sent is not None and self._succeeds(sent.outcome.result):
             for active in sent.tasks:

@@ -120,7 +120,6 @@ class TaskManager:
         self._updater.remove(task_ids, release=self._brokers.are_there)
 
     def wait_until_closed(self, task_ids: AbstractSet[TaskId]) -> None:
-        """Wait until revoked tasks are closed."""
         self._updater.wait_until_closed(task_ids)
 
     def update(self, max_records: int, timeout_s: float) -> None:
@@ -144,7 +143,6 @@ class TaskManager:
         self._updater.close_left()
 
     def begin_commits(self, now_ms: int) -> None:
-        """Begin a commit if it is due."""
         self.commits.begin_if_due(now_ms)
 
     def commit_all(self) -> None:

@@ -57,7 +57,7 @@ def _option(name: str, type_: Any, declared: Meta) -> Any:
     """Return the option of a field: a flag, a choice of two, one that may be repeated, or a value within its bounds."""
     said = declared.description
     if type_ is bool:
-        return flag(f"--{name}", said)
+        return flag(f"--{name}", said or "")
     if bool in get_args(type_):
         return typer.Option(f"--{name}/--no-{name}", help=said)
     if get_origin(type_) is tuple:

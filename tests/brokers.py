@@ -38,8 +38,6 @@ HOME = Path("~/.cache/riverrun").expanduser()
 """Downloads are kept here."""
 
 JAVA_HOME = Path(os.environ["JAVA_HOME"]) if "JAVA_HOME" in os.environ else None
-_QUICK = ("-XX:TieredStopAtLevel=1",)
-"""Brokers of tests live for minutes at most: Java's second compiler would take more time than it saves."""
 
 Input = tuple[bytes | None, bytes | None, int]
 """Key, value, timestamp."""
@@ -135,9 +133,9 @@ def free_port() -> int:
 
 
 def embedded_broker(directory: Path, port: int, *, cluster: tuple[int, ...] = ()) -> EmbeddedBroker:
-    """A broker that has not been started, and takes a third of the usual processor time to start."""
+    """A broker that has not been started, and starts with an archive of its classes."""
     _record_classes()
-    return EmbeddedBroker(directory, HOME, port, java_home=JAVA_HOME, java_options=_QUICK, cluster=cluster)
+    return EmbeddedBroker(directory, HOME, port, java_home=JAVA_HOME, cluster=cluster)
 
 
 @cache

@@ -340,14 +340,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def airflow(home: Path) -> Iterator[CommandLine]:
+def airflow(home: Path, migrated: Path) -> Iterator[CommandLine]:
+    shutil.copy(migrated, home)
     environ = environment(home, home / "dags")
     written = {"type": "file", "log_file_path": str(home / "lineage"), "append": True}
     environ["AIRFLOW__OPENLINEAGE__TRANSPORT"] = json.dumps(written)
     environ["AIRFLOW__OPENLINEAGE__EXECUTE_IN_THREAD"] = "True"
     environ["PYTHONPATH"] = os.pathsep.join([str(home), *filter(None, [environ.get("PYTHONPATH")])])
     with running_command_line(environ, home / "log") as commands:
-        commands("db", "migrate")
         yield commands
 
 

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 
 import pyspark
 
+from riverrun.spark.java import archive_options, classes_archive
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SPARK_HOME = Path(pyspark.__file__).parent
-SMALL_HEAP = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *archive_options(classes_archive(os.environ)).split())
+"""Options of Java for processes that live for a minute: the collector and the compiler that take least CPU time."""
+_CLASS_PATH = f"{SPARK_HOME}/conf:{next(SPARK_HOME.glob('jars/slf4j-api-*.jar'))}:{SPARK_HOME}/jars/*"
+"""That of spark-submit: Java ignores an archive that was made with another one."""
 
 
 def processes_with(text: str) -> list[int]:
@@ -53,7 +57,8 @@ class SparkCluster:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.cores": "1",
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": " ".join(SMALL_HEAP),
+            "spark.driver.extraJavaOptions": " ".join(QUICK),
+            "spark.executor.extraJavaOptions": " ".join(QUICK),
         }
 
     def start(self, workers: int = 2) -> None:
@@ -67,7 +72,7 @@ class SparkCluster:
         until(lambda: self.log("worker.Worker").count("Successfully registered") == workers, "registered the workers")
 
     def _start(self, name: str, *options: str) -> None:
-        command = ["java", "-Xmx192m", *SMALL_HEAP, "-cp", f"{SPARK_HOME}/jars/*", f"org.apache.spark.deploy.{name}"]
+        command = ["java", "-Xmx192m", *QUICK, "-cp", _CLASS_PATH, f"org.apache.spark.deploy.{name}"]
         log = (self.directory / f"{name}.log").open("ab")
         environ = {
             **os.environ,

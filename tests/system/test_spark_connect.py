@@ -17,7 +17,7 @@ from riverrun.transfers.imports import ImportSpec, run_import
 from tests.presence import present
 from tests.spark_sessions import session_of
 from tests.system.groups import PARTITIONS
-from tests.system.spark_clusters import SMALL_HEAP, SPARK_HOME, search_path
+from tests.system.spark_clusters import QUICK, SPARK_HOME, search_path
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]
         "spark.master": "local[2,4]",
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": " ".join(SMALL_HEAP),
+        "spark.driver.extraJavaOptions": " ".join(QUICK),
         "spark.ui.enabled": "false",
         "spark.pyspark.python": sys.executable,
         "spark.executorEnv.PYTHONPATH": search_path(),

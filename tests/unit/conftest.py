@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from riverrun.cli import main as cli
 from tests.browsers import chromium, emulate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from selenium.webdriver import Chrome
 
@@ -31,6 +33,29 @@ def recursion_limit() -> Iterator[int]:
     sys.setrecursionlimit(1000)
     yield 1000
     sys.setrecursionlimit(before)
+
+
+@pytest.fixture
+def riverrun_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Runs a command in this process and its test's directory; returns its exit code, and what it has printed."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setattr(sys, "argv", ["riverrun", *arguments])
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        code: object = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        shown = capsys.readouterr()
+        assert isinstance(code, int)
+        return code, shown.out + shown.err
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,14 +14,10 @@ from riverrun.kafka.embedded import broker
 from riverrun.kafka.embedded.broker import EmbeddedBroker, cpu_seconds
 from tests.waiting import until
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PROJECT = '[kafka]\n"bootstrap.servers" = "{}"\n'
-
-
-def status(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "riverrun.cli", "--home", str(directory / "home"), "broker", "status", *options]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=directory, env=os.environ | {"COLUMNS": "200"}
-    )
 
 
 @pytest.mark.parametrize("server", ["127.0.0.1:29095", "localhost:29095"])
@@ -32,12 +27,14 @@ def test_the_embedded_broker_is_where_the_project_looks_for_one(server: str) -> 
 
 
 @pytest.mark.parametrize("servers", ["kafka.example.org:9092", "127.0.0.1:9092,127.0.0.1:9094"])
-def test_brokers_elsewhere_are_not_the_embedded_one(servers: str, tmp_path: Path) -> None:
+def test_brokers_elsewhere_are_not_the_embedded_one(
+    servers: str, tmp_path: Path, riverrun_here: Callable[..., tuple[int, str]]
+) -> None:
     (tmp_path / "streams.toml").write_text(PROJECT.format(servers))
-    done = status(tmp_path)
-    assert done.returncode == 1
-    assert f"the project's brokers are at {servers}" in done.stderr
-    assert "Broker is not running" in status(tmp_path, "--port", "29095").stdout
+    code, shown = riverrun_here("--home", "home", "broker", "status")
+    assert code == 1
+    assert f"the project's brokers are at {servers}" in shown
+    assert "Broker is not running" in riverrun_here("--home", "home", "broker", "status", "--port", "29095")[1]
 
 
 @pytest.mark.parametrize(("computed", "waits"), [([0.0], 1), ([20.0, 40.0, 41.0], 3), ([11.0, 11.0], 2), ([9.0], 1)])

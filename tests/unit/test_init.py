@@ -6,8 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Command = Callable[..., tuple[int, str]]
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,12 +25,8 @@ def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def init(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run(directory, "riverrun.cli", "init", *arguments)
-
-
-def test_a_new_project_passes_its_test_is_described_and_is_clean(tmp_path: Path) -> None:
-    assert init(tmp_path, "click-counts").returncode == 0
+def test_a_new_project_passes_its_test_is_described_and_is_clean(tmp_path: Path, riverrun_here: Command) -> None:
+    assert riverrun_here("init", "click-counts")[0] == 0
     project = tmp_path / "click-counts"
     tested = run(project, "pytest", "-q", "-p", "no:cacheprovider")
     assert "1 passed" in tested.stdout, tested.stdout
@@ -34,18 +36,18 @@ def test_a_new_project_passes_its_test_is_described_and_is_clean(tmp_path: Path)
     assert linted.returncode == 0, linted.stdout
 
 
-def test_a_directory_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_empty_is_left_alone(tmp_path: Path, riverrun_here: Command) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").touch()
-    refused = init(tmp_path, "mine")
-    assert refused.returncode == 1
-    assert "mine already exists, and is not empty" in refused.stderr
+    code, shown = riverrun_here("init", "mine")
+    assert code == 1
+    assert "mine already exists, and is not empty" in shown
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["notes"]
 
 
 @pytest.mark.parametrize("name", ["Clicks", "class", "riverrun", "../clicks", "1st", "clicks-"])
-def test_a_name_that_is_no_application_or_module_is_refused(tmp_path: Path, name: str) -> None:
-    refused = init(tmp_path, name)
-    assert refused.returncode == 1
-    assert "cannot be the name of an application and its Python module" in refused.stderr
+def test_a_name_that_is_no_application_or_module_is_refused(tmp_path: Path, riverrun_here: Command, name: str) -> None:
+    code, shown = riverrun_here("init", name)
+    assert code == 1
+    assert "cannot be the name of an application and its Python module" in shown
     assert not list(tmp_path.iterdir())

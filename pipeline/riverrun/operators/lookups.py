@@ -130,14 +130,15 @@ class StreamLookup:
         """Start the look-up of a record."""
         order, context = self._order, self._context
         order.made += 1
-        flight = PendingLookup(self.lookup, key, value, self._threads, self._counts, self._name)
+        place = context.record_metadata
+        flight = PendingLookup(self.lookup, key, value, self._threads, self._counts, self._name, place)
         record = PendingRecord(
             (order.record, order.made),
             key,
             value,
             timestamp,
             headers,
-            place=context.record_metadata,
+            place=place,
             stream_time=context.current_stream_time_ms(),
             flight=flight,
         )

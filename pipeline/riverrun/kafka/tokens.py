@@ -271,7 +271,9 @@ class Tokens:
         # One that hangs for good is asked again.
         if self._asked is None or now > self._asked[1] + 2 * _STALL_S:
             self._asked = Future[Token](), now
-            threading.Thread(target=_answer, args=(self._source, self._asked[0]), name="login-token", daemon=True).start()
+            threading.Thread(
+                target=_answer, args=(self._source, self._asked[0]), name="login-token", daemon=True
+            ).start()
         issued, asked = self._asked
         wait([issued], max(asked + _STALL_S - now, 0))
         if not issued.done():

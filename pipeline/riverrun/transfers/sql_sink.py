@@ -39,7 +39,7 @@ from riverrun.transfers.sink_rows import require_numbers
 from riverrun.transfers.sql_columns import check_names, check_types
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
@@ -511,8 +511,8 @@ def reason_of(error: Exception) -> str:
     return found.splitlines()[0] if found else type(error).__name__
 
 
-def engine_of(url: str) -> sa.Engine:
-    """Return the engine of a database; it connects on demand."""
+def engine_of(url: str, read_json: Callable[[str | bytes], Any] | None = None) -> sa.Engine:
+    """Return the engine of a database; it connects on demand. `read_json` reads its JSON."""
     try:
         found = sa.make_url(url)
         backend = found.get_backend_name()
@@ -525,7 +525,7 @@ def engine_of(url: str) -> sa.Engine:
             # duckdb-engine has PostgreSQL's.
             options["max_identifier_length"] = sys.maxsize
         if backend in {"postgresql", "mysql", "mariadb", *_IN_FILES}:
-            options["json_serializer"] = _json
+            options |= {"json_serializer": _json, "json_deserializer": read_json}
         if found.get_driver_name() in {"psycopg2", "psycopg"}:
             options["connect_args"] = {name: value for name, value in _LIBPQ.items() if name not in found.query}
         engine = sa.create_engine(found, **options)

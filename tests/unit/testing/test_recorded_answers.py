@@ -162,7 +162,7 @@ def test_a_record_that_is_set_aside_takes_its_own_answers_with_it(tmp_path: Path
     # All records are processed at once, when the wait for the other input ends.
     config = {"processing.exception.handler": "set-aside", "max.task.idle.ms": 1_000}
 
-    def outputs(**options: Any) -> list[str]:
+    def outputs(**options: Any) -> list[str | None]:
         with TopologyTestDriver(topology, config, **options) as driver:
             topic = driver.input_topic("in", STRING, STRING)
             for values in "abab", "b":

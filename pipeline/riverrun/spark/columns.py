@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
@@ -18,7 +18,16 @@ from msgspec import inspect
 
 from riverrun.errors import DeserializationError
 from riverrun.serde.api import field_names, plain_reader
-from riverrun.serde.exact_values import TimeMisfitError, end_micros, exact_double, json_of, micros, moment_in
+from riverrun.serde.exact_values import (
+    TimeMisfitError,
+    end_micros,
+    exact_double,
+    json_of,
+    micros,
+    moment_in,
+    written_json,
+)
+from riverrun.serde.serdes import is_json
 from riverrun.windows import Windowed
 
 if TYPE_CHECKING:
@@ -128,7 +137,15 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
         end = FrameColumn("window_end", TIME, lambda windowed: end_micros(windowed.window.end))
         own = FrameColumn(name, key.kind, lambda windowed: key.of(windowed.key), key.is_variant)
         return Columns((own, start, end), plain_reader(serde), name)
-    return Columns((column_of(name, serde.value_type),), plain_reader(serde), name)
+    return Columns(*whole_column(name, serde), name)
+
+
+def whole_column(name: str, serde: Serde[Any]) -> tuple[tuple[FrameColumn], Callable[[bytes], Any]]:
+    """Return the column for whole values of a serde, and what reads it; JSON keeps its digits."""
+    column, read = column_of(name, serde.value_type), plain_reader(serde)
+    if not (column.is_variant and is_json(serde)):
+        return (column,), read
+    return (replace(column, of=_same),), lambda data: written_json(data, read(data))
 
 
 def column_of(name: str, value_type: Any) -> FrameColumn:
@@ -225,7 +242,10 @@ def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[
 
 def _moment(value: Any) -> Any:
     """Return a time as columns hold it; a text is one that Python may not have."""
-    return moment_in(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return moment_in(value)
+    # In UTC it may be in another year.
+    return value.astimezone(dt.UTC) if value.year in {dt.MINYEAR, dt.MAXYEAR} and value.tzinfo is not None else value
 
 
 def _narrowed(found: inspect.Metadata, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:

@@ -185,8 +185,12 @@ def test_json_keeps_its_digits(text: str) -> None:
 )
 def test_other_times_within_values_are_exact_or_refused(kind: Any, text: Any, problem: str) -> None:
     rows = SinkRows.of(STRING, JSON(msgspec.defstruct("Timed", [("of", kind)])), {})
+    value = json.dumps({"of": text}).encode()
     with pytest.raises(DeserializationError, match=rf"(?s){problem}.*offset 7"):
-        rows.batch(TP, [(b"a", json.dumps({"of": text}).encode(), 1, 7, ())])
+        rows.batch(TP, [(b"a", value, 1, 7, ())])
+    for place in "value", "key":
+        with pytest.raises(DeserializationError, match=rf"(?s){problem}.*offset 7"):
+            columns_of(place, JSON(msgspec.defstruct("Timed", [("of", kind)]))).arrays([value], lambda _: {"offset": 7})
 
 
 def test_typed_whole_numbers_are_exact_as_doubles_or_refused() -> None:

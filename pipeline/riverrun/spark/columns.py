@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -25,6 +26,7 @@ from riverrun.serde.exact_values import (
     json_of,
     micros,
     moment_in,
+    refuse_cut_times,
     written_json,
 )
 from riverrun.serde.serdes import is_json
@@ -40,6 +42,7 @@ TIME = pa.timestamp("us", "UTC")
 _KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
 # Number of bits of Spark's int, and maximum number of digits of its decimals; longer ones are text.
 _INT_BITS, _MAX_PRECISION = 32, 38
+_LONG_TIME = re.compile(rb"(:\d\d[.,]\d{6}\d*[1-9]|[.,]\d{6}\d*[1-9]S\")")
 _PLAIN: dict[type, pa.DataType] = {
     inspect.BoolType: pa.bool_(),
     inspect.IntType: pa.int64(),
@@ -142,10 +145,25 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
 
 def whole_column(name: str, serde: Serde[Any]) -> tuple[tuple[FrameColumn], Callable[[bytes], Any]]:
     """Return the column for whole values of a serde, and what reads it; JSON keeps its digits."""
-    column, read = column_of(name, serde.value_type), plain_reader(serde)
+    column, read = column_of(name, serde.value_type), exact_reader(serde)
     if not (column.is_variant and is_json(serde)):
         return (column,), read
     return (replace(column, of=_same),), lambda data: written_json(data, read(data))
+
+
+def exact_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
+    """Return what reads a serde's values, and refuses times of JSON that decoders round to microseconds."""
+    read = plain_reader(serde)
+    if not is_json(serde):
+        return read
+
+    def exact(data: bytes) -> Any:
+        value = read(data)
+        if _LONG_TIME.search(data):
+            refuse_cut_times(builtin(value), msgspec.json.decode(data))
+        return value
+
+    return exact
 
 
 def column_of(name: str, value_type: Any) -> FrameColumn:

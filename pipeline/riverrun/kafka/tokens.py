@@ -65,7 +65,7 @@ class TokenSource(Protocol):
 
     @property
     def place(self) -> str:
-        """What it is, for messages."""
+        """Its name for messages."""
         ...
 
     def fetch(self) -> Token:

@@ -131,7 +131,7 @@ class StreamLookup:
         order, context = self._order, self._context
         order.made += 1
         place = context.record_metadata
-        flight = PendingLookup(self.lookup, key, value, self._threads, self._counts, self._name, place)
+        flight = PendingLookup(self.lookup, key, value, self._threads, self._counts, self._name, place=place)
         record = PendingRecord(
             (order.record, order.made),
             key,

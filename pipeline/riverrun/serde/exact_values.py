@@ -21,7 +21,8 @@ FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The first and the last ms of the years 1 to 9999: neither Python nor Spark's functions have other times."""
 _moment = converter(dt.datetime)
 _NANOS = re.compile(r"(:\d\d|T[\dHM]*\d)[.,]\d{6}\d*[1-9]")
-_FRACTION = re.compile(rb"\d[.eE]")
+_LONG_FRACTION = re.compile(rb"(?=[\d.]{17})\d+\.\d|\d[eE]")
+"""Fractions that doubles may not have: those with more than 15 digits, and exponents."""
 
 
 class TimeMisfitError(ValueError):
@@ -106,7 +107,7 @@ def written_json(data: bytes | msgspec.Raw, value: Any) -> str | None:
     """
     if value is None:
         return None
-    return msgspec.json.format(data, indent=-1).decode() if _FRACTION.search(data) else json_of(value)
+    return msgspec.json.format(data, indent=-1).decode() if _LONG_FRACTION.search(data) else json_of(value)
 
 
 def json_of(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
+from dataclasses import field as declared
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ class ColumnType:
 
     kind: str
     digits: int | None = None
-    drops_zone: bool = False
+    drops_zone: bool = declared(default=False, repr=False)
 
     @classmethod
     def of(cls, text: str, dialect: str) -> ColumnType:

@@ -21,8 +21,8 @@ _RUNS_LOOK_SECONDS = 1.0
 _RUNS_LOOKS_PER_LINE = 60
 _MOVES_SECONDS = 5.0
 """How long a step that another process is in the way of waits for a sign of another chain."""
-_SWITCH_SECONDS = 600.0
-"""How long the switch of another process may show no sign of life."""
+_SWITCH_SECONDS = 32.0
+"""How long the switch of another process may show no sign of life: two beats of `BEAT_SECONDS`, and a moment."""
 
 
 class _ComputedError(Exception):

@@ -49,7 +49,7 @@ class ColumnType:
 
     kind: str
     digits: int | None = None
-    drops_zone: bool = declared(default=False, repr=False)
+    drops_zone: bool = declared(default=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, text: str, dialect: str) -> ColumnType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +21,7 @@ from riverrun.errors import DeserializationError, StateError
 from riverrun.processor.sinks import RefusedRecordsError, SinkTable
 from riverrun.project.imported_rows import RowsOfFile
 from riverrun.serde.exact_values import FIRST_MS, LAST_MS, in_microseconds, micros, rows_with_odd_numbers
+from riverrun.spark.columns import columns_of
 from riverrun.transfers.file_sink import FileSink
 from riverrun.transfers.polled_files import _fields_of
 from riverrun.transfers.sink_rows import SinkRows
@@ -154,6 +156,41 @@ def test_times_within_values_are_exact_or_refused_with_help(kind: Any, form: str
         rows.batch(TP, [(b"a", f'{{"of":{form.format(long, short)}}}'.encode(), 1, 7, ())])
     assert "declare the column" in str(raised.value)
     assert rows.batch(TP, [(b"a", f'{{"of":{form.format(short, long)}}}'.encode(), 1, 7, ())]).records.num_rows == 1
+
+
+DIGITS = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,25})?(e[-+]?[0-9]{1,2})?", fullmatch=True)
+
+
+@given(st.recursive(DIGITS, lambda inner: st.lists(inner, max_size=3).map(lambda parts: f"[{','.join(parts)}]")))
+def test_json_keeps_its_digits(text: str) -> None:
+    for declared, column in ({"v": "json"}, "v"), ({}, "value"):
+        rows = SinkRows.of(STRING, JSON, declared)
+        (row,) = rows.batch(TP, [(b"a", f'{{"v" : {text}}}'.encode(), 1, 7, ())]).rows()
+        whole = text if declared else f'{{"v":{text}}}'
+        assert json.loads(row[column], parse_float=Decimal) == json.loads(whole, parse_float=Decimal)
+    frame = columns_of("value", JSON)
+    (found,) = frame.arrays([f'{{"v" : {text}}}'.encode()], lambda _: {})
+    assert json.loads(found[0].as_py(), parse_float=Decimal)["v"] == json.loads(text, parse_float=Decimal)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "problem"),
+    [
+        (dt.time, "12:00:00.1234567", "has nanoseconds"),
+        (dt.timedelta, "PT0.1234567S", "has nanoseconds"),
+        (list[dt.timedelta], ["PT1S", "P1DT2H0.0000001S"], "has nanoseconds"),
+        (dt.datetime, "9999-12-31T23:59:59-01:00", "date value out of range"),
+        (list[dt.datetime], ["0001-01-01T00:00:00+01:00"], "date value out of range"),
+    ],
+)
+def test_other_times_within_values_are_exact_or_refused(kind: Any, text: Any, problem: str) -> None:
+    rows = SinkRows.of(STRING, JSON(msgspec.defstruct("Timed", [("of", kind)])), {})
+    value = json.dumps({"of": text}).encode()
+    with pytest.raises(DeserializationError, match=rf"(?s){problem}.*offset 7"):
+        rows.batch(TP, [(b"a", value, 1, 7, ())])
+    for place in "value", "key":
+        with pytest.raises(DeserializationError, match=rf"(?s){problem}.*offset 7"):
+            columns_of(place, JSON(msgspec.defstruct("Timed", [("of", kind)]))).arrays([value], lambda _: {"offset": 7})
 
 
 def test_typed_whole_numbers_are_exact_as_doubles_or_refused() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
+from contextlib import suppress
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from riverrun.kafka.errors import streams_error
 from riverrun.kafka.tokens import Token, Tokens, client_properties, tokens_of
 from riverrun_airflow.location import Location
 from tests.token_services import token_service
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,6 +108,7 @@ class Failing:
 
     def __init__(self, *answers: float | StreamsError) -> None:
         self.answers = list(answers)
+        self.place = "the source"
 
     def fetch(self) -> Token:
         answer = self.answers.pop(0)
@@ -131,6 +135,44 @@ def test_a_token_is_kept_while_there_is_no_new_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(time, "time", lambda: begun_s + 101)
     with pytest.raises(BrokerError, match="no service"):
         tokens.current()
+
+
+def test_a_source_that_hangs_is_an_error_and_its_late_token_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_answer, source = threading.Event(), Failing(100, 100, 100)
+    issue = source.fetch
+
+    def fetch() -> Token:
+        may_answer.wait(60)
+        return issue()
+
+    monkeypatch.setattr(source, "fetch", fetch)
+    monkeypatch.setattr("riverrun.kafka.tokens._STALL_S", 0.2)
+    tokens = Tokens(source)
+    for _ in range(2):
+        with pytest.raises(BrokerError, match=r"the source has not issued a token within 0\.2 s") as caught:
+            tokens.current()
+        assert caught.value.retriable
+    may_answer.set()
+
+    def has_token() -> bool:
+        with suppress(BrokerError):
+            return bool(tokens.current())
+        return False
+
+    until(has_token, "got the late token")
+    first = tokens.current()
+    may_answer.clear()
+    begun_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: begun_s + 80)
+    assert tokens.current() == first, "the held one is still valid"
+    may_answer.set()
+
+
+def test_living_clients_soon_have_a_token_that_was_fetched_after_a_refusal() -> None:
+    tokens = Tokens(Failing(3_600))
+    _, asks_again_s, _, _ = tokens.for_librdkafka("")
+    assert 20 < asks_again_s - time.time() <= 25
+    assert Tokens(Failing(10)).for_librdkafka("")[1] - time.time() <= 10
 
 
 REFUSALS = [librdkafka.AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED]

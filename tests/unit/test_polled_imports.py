@@ -840,6 +840,61 @@ def test_a_topic_has_each_row_once_whatever_happens(of_files: bool, actions: lis
         assert ids(world.catch_up()) == list(range(count))
 
 
+def imported(url: str, kind: str, text: str) -> list[bytes | None]:
+    """Import a row with a value of a type; return the topic's values."""
+    with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:
+        for statement in (
+            "DROP TABLE IF EXISTS orders",
+            f'CREATE TABLE orders (id int, "v 1%:{{" {kind})',
+            f"INSERT INTO orders VALUES (1, {text})",
+        ):
+            connection.execute(sa.text(statement.replace(":", "\\:")))
+    world = World(replace(ORDERS, source=url, incremental=("id",)))
+    world.catch_up()
+    return [record[RAW_VALUE] for record in world.topic.records]
+
+
+CHANGED = [
+    ("date", "'infinity'"),
+    ("timestamp", "'-infinity'"),
+    ("timestamptz", "'infinity'"),
+    ("interval", "INTERVAL '1 month'"),
+    ("interval", "INTERVAL '-1 year 2 days'"),
+    ("interval[]", "ARRAY[INTERVAL '1 month']"),
+]
+CHANGED_BY_DUCKDB = [
+    ("timestamp_s", "'infinity'"),
+    ("timestamp[]", "['-infinity'::timestamp]"),
+    ("struct(a date)", "{'a': 'infinity'::date}"),
+    ("map(varchar, interval)", "MAP{'a': INTERVAL '1 month'}"),
+]
+CHANGED_BY_PSYCOPG = [("time", "'24:00'"), ("timetz", "'24:00+01'"), ("tsrange", "'[2026-01-01,infinity)'")]
+KEPT = [
+    ("json", """'{"a": 1.10000000000000000001, "b": [1e-400]}'""", b'{"a": 1.10000000000000000001, "b": [1e-400]}'),
+    ("decimal(38, 20)", "1.10000000000000000001", b"1.10000000000000000001"),
+    ("interval", "INTERVAL '31 days 2 hours'", b'"P31DT7200S"'),
+    ("timestamp", "'9999-12-31 23:59:59.999999'", b'"9999-12-31T23:59:59.999999Z"'),
+    ("timestamptz", "'2026-01-01 00:00:00+05:30'", b'"2025-12-31T18:30:00.000000Z"'),
+    ("time", "'00:00'", b'"00:00:00"'),
+    ("text", "'infinity, 1 month'", b'"infinity, 1 month"'),
+]
+KEPT_BY_DUCKDB = [
+    ("struct(a text, b date)", "{'a': 'infinity', 'b': '2026-01-01'::date}", b'{"a":"infinity","b":"2026-01-01"}'),
+    ("time", "'24:00'", b'"24:00:00"'),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), [*CHANGED, *CHANGED_BY_DUCKDB])
+def test_values_that_the_driver_of_duckdb_changes_are_refused(kind: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(SerializationError, match=r"with id 1 .*column v 1%:\{ has an infinite time, months or 24:00"):
+        imported(f"duckdb:///{tmp_path}/shop.duckdb", kind, text)
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), [*KEPT, *KEPT_BY_DUCKDB])
+def test_values_of_duckdb_are_kept_as_they_are(kind: str, text: str, value: bytes, tmp_path: Path) -> None:
+    assert imported(f"duckdb:///{tmp_path}/shop.duckdb", kind, text) == [b'{"id":1,"v 1%:{":' + value + b"}"]
+
+
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
     with running_postgres(free_port(), "test") as server:
@@ -868,6 +923,25 @@ def test_times_of_postgresql_that_python_does_not_have_are_named(
     with engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM orders WHERE id = 2")
     assert ids(World(config).catch_up()) == [1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "text"), [*CHANGED, *CHANGED_BY_PSYCOPG])
+def test_values_that_drivers_of_postgresql_change_are_refused(kind: str, text: str, postgres: str) -> None:
+    with pytest.raises(SerializationError, match=r"with id 1 .*column v 1%:\{ has an infinite time, months or 24:00"):
+        imported(postgres, kind, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "text", "value"), KEPT)
+def test_values_of_postgresql_are_kept_as_they_are(kind: str, text: str, value: bytes, postgres: str) -> None:
+    assert imported(postgres, kind, text) == [b'{"id":1,"v 1%:{":' + value + b"}"]
+
+
+@pytest.mark.slow
+def test_a_value_that_no_repetition_makes_readable_ends_the_import(postgres: str) -> None:
+    with pytest.raises(ConfigError, match="has a value that cannot be read: unable to parse date"):
+        imported(postgres, "timestamp[]", "'{infinity}'")
 
 
 @pytest.mark.parametrize(

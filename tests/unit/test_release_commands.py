@@ -316,6 +316,7 @@ def test_a_chain_does_not_take_the_switch_from_another_process(shell: Shell) -> 
         raise VersionConflictError(message)
 
     shell.monkeypatch.setattr(Releaser, "cut", cut)
+    shell.monkeypatch.setattr(chain, "_SWITCH_SECONDS", 0)
     code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "cut")
     assert (code, len(cuts)) == (REFUSED, 1)
     assert "continuing from there" not in out
@@ -436,6 +437,7 @@ def test_a_chain_does_not_repeat_a_gate_that_something_else_holds_up(shell: Shel
 
     shell.monkeypatch.setattr(Releaser, "is_followed", lambda _releaser: False)
     shell.monkeypatch.setattr(Releaser, "gate", gate)
+    shell.monkeypatch.setattr(chain, "_MOVES_SECONDS", 0)
     code, out, err = shell("start", "clicks", "--to", "v2", "--through", "gate")
     assert (code, calls) == (REFUSED, 1)
     assert "waiting for its end" not in out

@@ -120,6 +120,8 @@ KINDS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.decimal128(30, 3), [Decimal("1.005"), Decimal("123456789012345678901.123")]),
     (pa.decimal128(20, 0), [Decimal(2**60 + 1)]),
     (pa.timestamp("us", "UTC"), [dt.datetime(2026, 1, 2, 23, 59, 59, 123456, UTC)]),
+    (pa.string(), ["7", "1.5", "1.505", "9007199254740993", "1.10000000000000000001", "1E-20"]),
+    (pa.string(), ["2026-01-02T03:04:05.123456Z", "2026-01-02T03:04:05.1234567Z", "2026-01-02T03:04:05+05:00"]),
 ]
 COLUMNS = {
     "sqlite": ["BIGINT", "INTEGER", "REAL", "DOUBLE", "DECIMAL(10, 2)", "NUMERIC", "TEXT", "DATE", "DATETIME"],
@@ -138,6 +140,7 @@ COLUMNS = {
         "TIMESTAMP_MS",
         "TIMESTAMPTZ",
         "HUGEINT",
+        "TIME",
     ],
     "postgresql": [
         "smallint",
@@ -154,11 +157,17 @@ COLUMNS = {
         "timestamp(0)",
         "timestamptz",
         "timestamptz(3)",
+        "time",
     ],
 }
 
 
 def is_equal(found: Any, value: Any) -> bool:
+    if isinstance(value, str) and isinstance(found, dt.datetime):
+        whole = dt.datetime.fromisoformat(value)
+        return "1234567" not in value and (found if found.tzinfo else found.replace(tzinfo=UTC)) == whole
+    if isinstance(value, str) and ":" not in value and found is not None:
+        return Decimal(str(found)) == Decimal(value)
     if isinstance(value, dt.datetime):
         found = dt.datetime.fromisoformat(found) if isinstance(found, str) else found
         return isinstance(found, dt.datetime) and (found if found.tzinfo else found.replace(tzinfo=UTC)) == value

@@ -128,7 +128,8 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
 
 def _hint(code: int) -> str | None:
     if code in REFUSED_LOGIN:
-        return "Check security.protocol, sasl.mechanism and the credentials in the [kafka] section."
+        own = "If consumer.* or producer.* of the application have another login, check it."
+        return f"Check security.protocol, sasl.mechanism and the credentials in the [kafka] section. {own}"
     if code in DENIED:
         return "Grant the user of the [kafka] section access to it."
     if code == KafkaError.NON_EMPTY_GROUP:

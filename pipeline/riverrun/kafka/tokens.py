@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.parse
 from base64 import b64encode
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +32,10 @@ _PATIENCE_S = 30.0
 """How long refused logins may be those with an earlier token."""
 _PAUSE_S = 5.0
 """How long a service that has failed is not asked again for refused logins."""
+_STALL_S = 30.0
+"""How long a source may take to issue a token."""
+_ASKS_AGAIN_S = 25.0
+"""How long a client of librdkafka keeps a token, of which it waits for four fifths: others may have fetched a newer one."""
 _MOST_BYTES = 1 << 20
 """Upper bound of a token service's answer."""
 
@@ -58,6 +63,11 @@ class Token:
 class TokenSource(Protocol):
     """A source of tokens."""
 
+    @property
+    def place(self) -> str:
+        """Its name for messages."""
+        ...
+
     def fetch(self) -> Token:
         """Return a new token."""
         ...
@@ -76,6 +86,11 @@ class Callback:
     reference: str
     setting: str
 
+    @property
+    def place(self) -> str:
+        """See `TokenSource.place`."""
+        return f"{OAUTH_CALLBACK} {self.reference}"
+
     def fetch(self) -> Token:
         """See `TokenSource.fetch`."""
         try:
@@ -91,7 +106,7 @@ class Callback:
                 extensions = rest[1] if len(rest) > 1 else {}
                 if isinstance(principal, str) and _is_texts(extensions):
                     return Token(value, float(expires_s), principal, extensions)
-        message = f"{OAUTH_CALLBACK} {self.reference} must return (token, seconds since 1970 when it ends)"
+        message = f"{self.place} must return (token, seconds since 1970 when it ends)"
         raise ConfigError(message, hint="A principal (text) and extensions (a dict of texts) may follow.")
 
 
@@ -119,13 +134,13 @@ class TokenService:
 
     def __repr__(self) -> str:
         """Return everything but the secret."""
-        return f"TokenService({self.place!r}, {self.client_id!r})"
+        return f"{self.place}, client {self.client_id}"
 
     @property
     def place(self) -> str:
-        """The address without parts that may be secret, for messages."""
+        """See `TokenSource.place`: the address without parts that may be secret."""
         parts = urllib.parse.urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return f"The token service {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def fetch(self) -> Token:
         """See `TokenSource.fetch`."""
@@ -134,12 +149,12 @@ class TokenService:
         answer = self._answer()
         value, seconds = answer.get("access_token"), answer.get("expires_in")
         if not isinstance(value, str) or not value or not isinstance(seconds, int | float | str):
-            message = f"The token service {self.place} has answered without access_token or expires_in"
+            message = f"{self.place} has answered without access_token or expires_in"
             raise BrokerError(message, retriable=False, hint=f"Is {_PREFIX}token.endpoint.url its address for tokens?")
         try:
             expires_s = asked_s + float(seconds)
         except ValueError as error:
-            message = f"The token service {self.place} has answered with expires_in {seconds!r}"
+            message = f"{self.place} has answered with expires_in {seconds!r}"
             raise BrokerError(message, retriable=False) from error
         return Token(value, expires_s, self.client_id, _parsed(self.extensions))
 
@@ -159,20 +174,20 @@ class TokenService:
         except urllib.error.HTTPError as error:
             # The error is also the answer, whose body is not read.
             error.close()
-            message = f"The token service {self.place} refuses client {self.client_id}: {error.code} {error.reason}"
+            message = f"{self.place} refuses client {self.client_id}: {error.code} {error.reason}"
             is_passing = error.code in {408, 429} or error.code >= 500  # noqa: PLR2004 - HTTP's own
             hint = f"Check {_PREFIX}client.id, {_PREFIX}client.secret and {_PREFIX}scope in [kafka]."
             raise BrokerError(message, retriable=is_passing, hint=hint) from error
         except OSError as error:
             reason = getattr(error, "reason", None) or error
-            message = f"The token service {self.place} cannot be reached: {reason}"
+            message = f"{self.place} cannot be reached: {reason}"
             is_passing = not isinstance(reason, ssl.SSLCertVerificationError)
             hint = (
                 f"Check {_PREFIX}token.endpoint.url in [kafka], and https.ca.location if its certificate is your own."
             )
             raise BrokerError(message, retriable=is_passing, hint=hint) from error
         except (ValueError, RecursionError) as error:
-            message = f"The token service {self.place} has not answered with JSON"
+            message = f"{self.place} has not answered with JSON"
             raise BrokerError(
                 message, retriable=False, hint=f"Check {_PREFIX}token.endpoint.url in [kafka]."
             ) from error
@@ -195,6 +210,7 @@ class Tokens:
         self._is_first = True
         self._refused_s: float | None = None
         self._failed_s = 0.0
+        self._asked: tuple[Future[Token], float] | None = None
 
     def current(self) -> Token:
         """Return a token that is valid, a new one if the held one ends soon."""
@@ -239,7 +255,7 @@ class Tokens:
             return True
 
     def _fetched(self, now_s: float) -> Token:
-        token = self._source.fetch()
+        token = self._issued()
         # Negated, so that NaN is refused as well.
         if not now_s < token.expires_s < now_s + _LONGEST_S:
             message = f"The login's token ends {token.expires_s - now_s:.0f} s from now"
@@ -249,10 +265,28 @@ class Tokens:
         self._fetched_s, self._is_first = now_s, self._held is None
         return token
 
+    def _issued(self) -> Token:
+        """Return a new token; its source has a deadline. A late answer is for the next call."""
+        now = time.monotonic()
+        # One that hangs for good is asked again.
+        if self._asked is None or now > self._asked[1] + 2 * _STALL_S:
+            self._asked = Future[Token](), now
+            threading.Thread(
+                target=_answer, args=(self._source, self._asked[0]), name="login-token", daemon=True
+            ).start()
+        issued, asked = self._asked
+        wait([issued], max(asked + _STALL_S - now, 0))
+        if not issued.done():
+            message = f"{self._source.place} has not issued a token within {_STALL_S:g} s"
+            raise BrokerError(message, retriable=True, hint="Without a token, no client can log in.")
+        self._asked = None
+        return issued.result()
+
     def for_librdkafka(self, _config: str) -> tuple[str, float, str, dict[str, str]]:
         """Return the token as confluent-kafka's `oauth_cb` does; librdkafka calls it in one of its threads."""
         token = self.current()
-        return token.value, token.expires_s, token.principal, dict(token.extensions)
+        asks_again_s = time.time() + _ASKS_AGAIN_S  # noqa: TID251 - as above
+        return token.value, min(token.expires_s, asks_again_s), token.principal, dict(token.extensions)
 
     def for_kafka_python(self) -> Any:
         """Return the token's provider as kafka-python wants it."""
@@ -268,6 +302,13 @@ class Tokens:
                 return dict(tokens.current().extensions)
 
         return Provider()
+
+
+def _answer(source: TokenSource, future: Future[Token]) -> None:
+    try:
+        future.set_result(source.fetch())
+    except BaseException as error:  # noqa: BLE001 - handed to the caller, whatever it is
+        future.set_exception(error)
 
 
 _known: dict[TokenSource, Tokens] = {}

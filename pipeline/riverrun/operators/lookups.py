@@ -122,14 +122,15 @@ class StreamLookup:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         order, context = self._order, self._context
         order.made += 1
-        flight = PendingLookup(self.lookup, key, value, self._threads, self._counts, self._name)
+        place = context.record_metadata
+        flight = PendingLookup(self.lookup, key, value, self._threads, self._counts, self._name, place=place)
         record = PendingRecord(
             (order.record, order.made),
             key,
             value,
             timestamp,
             headers,
-            place=context.record_metadata,
+            place=place,
             stream_time=context.current_stream_time_ms(),
             flight=flight,
         )

@@ -189,6 +189,7 @@ class PendingLookup:
     Args:
         threads: Where blocking functions are called.
         landed: Called when it has finished, in the thread of the event loop.
+        place: The input record that it is for: topic, partition, offset; None if time has brought it out.
         latency_ms: Time from its start to its end, with all attempts, ms.
     """
 
@@ -198,6 +199,7 @@ class PendingLookup:
     threads: Executor
     counts: LookupCounts = field(default_factory=LookupCounts)
     node: str = ""
+    place: tuple[str, int, int] | None = None
     landed: Callable[[PendingLookup], None] | None = None
     latency_ms: float = 0.0
     is_done: bool = False

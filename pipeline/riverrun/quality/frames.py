@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import re
 import shutil
-import stat
 import uuid
 from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotation
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from riverrun.config.secrets import make_directory
+from riverrun.config.secrets import make_directory, share_with_group
 from riverrun.errors import StateError
 from riverrun.extras import require_extra
 from riverrun.hosting.process import SystemClock
@@ -174,7 +173,7 @@ def _locked(directory: Path, how: int) -> IO[str]:
     path = directory / ".lock"
     file = path.open("w")
     try:
-        _share(path)
+        share_with_group(path)
         fcntl.flock(file, how)
     except OSError:
         file.close()
@@ -184,13 +183,7 @@ def _locked(directory: Path, how: int) -> IO[str]:
 
 def _make_shared(directory: Path) -> None:
     make_directory(directory)
-    _share(directory)
-
-
-def _share(path: Path) -> None:
-    """Let the group write to a path of this user if it may write to the directory above."""
-    with suppress(PermissionError):
-        path.chmod(path.stat().st_mode | path.parent.stat().st_mode & stat.S_IWGRP)
+    share_with_group(directory)
 
 
 def _unwritable(directory: Path, error: OSError) -> StateError:
@@ -208,6 +201,7 @@ def write_lines(url: str, name: str, rows: Iterable[Mapping[str, Any]]) -> str:
     if "://" not in url:
         make_directory(Path(directory))
         Path(place).write_bytes(lines)
+        share_with_group(Path(place))
         return place
     require_extra("snapshots")
     import fsspec

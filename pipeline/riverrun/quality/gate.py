@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import stat
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import nearest
-from riverrun.config.secrets import make_directory, redacted
+from riverrun.config.secrets import make_directory, redacted, share_with_group
 from riverrun.errors import StreamsError
 from riverrun.extras import require_extra
 from riverrun.quality.frames import keep_newest, rows_of_check, write_lines
@@ -113,6 +114,8 @@ def validated(context: Any, definition: Any, rows: Any, result_format: Any, repo
     found = checkpoint.run(
         batch_parameters={"dataframe": rows}, run_id=gx.RunIdentifier(run_name=report.check or definition.name)
     )
+    if report.directory is not None:
+        _share(report.directory)
     # Not as actions of the checkpoint: one that fails would fail the check.
     for action in report.actions:
         try:
@@ -122,6 +125,14 @@ def validated(context: Any, definition: Any, rows: Any, result_format: Any, repo
             log.warning("the action %s of a check failed: %s", getattr(action, "name", action), error)
     ((identifier, result),) = found.run_results.items()
     return result, f"{SITE}/validations/{'/'.join(identifier.to_tuple())}.html" if docs else ""
+
+
+def _share(directory: Path) -> None:
+    """Let the group write to what the library has made, if it may write to the directory."""
+    if directory.stat().st_mode & stat.S_IWGRP:
+        # Parents come first.
+        for path in directory.rglob("*"):
+            share_with_group(path)
 
 
 def _files(directory: Path) -> dict[str, str]:

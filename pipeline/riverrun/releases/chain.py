@@ -19,6 +19,10 @@ _LOOKS_PER_LINE = 10
 _ATTEMPTS = 5
 _RUNS_LOOK_SECONDS = 1.0
 _RUNS_LOOKS_PER_LINE = 60
+_MOVES_SECONDS = 5.0
+"""How long a step that another process is in the way of waits for a sign of another chain."""
+_SWITCH_SECONDS = 32.0
+"""How long the switch of another process may show no sign of life: two beats of `BEAT_SECONDS`, and a moment."""
 
 
 class _ComputedError(Exception):
@@ -45,16 +49,17 @@ def take_through(
     """Take the steps of a release, from its start through `last`, and report each to `tell`. After a crash, it resumes.
 
     Steps that are done, and a verdict, are kept as long as the code of both versions is the code that they are about. If
-    another process moves the release, or computes the candidate, the chain continues from there.
+    another process moves the release, or computes the candidate, the chain continues from there, and after its switch.
     """
     for left in reversed(range(_ATTEMPTS)):
+        before = releaser.status()
         try:
             return _taken_through(releaser, candidate, last, tell, carry=carry)
-        except VersionConflictError as error:
+        except (VersionConflictError, UnderWayError) as error:
             # Two chains of one release would end each other otherwise. But of two switches the last one wins, and fences the
             # other: chains that continue there would take it from each other again and again.
-            now = releaser.status()
-            if not left or now.candidate != candidate or now.step in SWITCHING:
+            now = _moved(releaser, before) if isinstance(error, UnderWayError) else releaser.status()
+            if not left or now is None or now.candidate != candidate or not _await_switch(releaser, tell):
                 raise
             tell(f"{error.message}: continuing from there")
         except _ComputedError as error:
@@ -105,6 +110,31 @@ def _await_run(releaser: Releaser, candidate: str, message: str, tell: Callable[
         now = releaser.status()
         message = f"{now.app}: another process has moved {candidate} meanwhile: {now.progress}"
         raise ReleaseError(message, hint=f"Look at it: riverrun release status {now.app}")
+    return True
+
+
+def _moved(releaser: Releaser, before: Release) -> Release | None:
+    """Return the release if another process moves it; None if nothing happens."""
+    deadline = time.monotonic() + _MOVES_SECONDS
+    while (now := releaser.status()).revision == before.revision:
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(_RUNS_LOOK_SECONDS)
+    return now
+
+
+def _await_switch(releaser: Releaser, tell: Callable[[str], None]) -> bool:
+    """Wait while another process switches; return whether it has ended, and has not died."""
+    looks, seen, deadline = 0, None, 0.0
+    while (now := releaser.status()).step in SWITCHING:
+        if now != seen:
+            seen, deadline = now, time.monotonic() + _SWITCH_SECONDS
+        elif time.monotonic() > deadline:
+            return False
+        if looks % _RUNS_LOOKS_PER_LINE == 0:
+            tell(f"{now.app}: waiting for the switch of {now.changed_by}")
+        looks += 1
+        time.sleep(_RUNS_LOOK_SECONDS)
     return True
 
 

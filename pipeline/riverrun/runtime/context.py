@@ -119,6 +119,8 @@ class TaskContext:
     lateness: Lateness = field(default_factory=Lateness)
     has_skipped: bool = False
     failed: list[FailedRecord] = field(default_factory=list)
+    """Failures since the last commit. Another attempt would have them again."""
+    committed_failed: list[FailedRecord] = field(default_factory=list)
     source: RawRecord | None = None
     sources: Sources | None = None
     is_by_time: bool = False
@@ -187,7 +189,7 @@ class TaskContext:
 
     def note_skipped(self, failed: FailedRecord) -> None:
         """Keep the failure of a skipped record until the host takes it, unless many are waiting already."""
-        if len(self.failed) < MOST_FAILED:
+        if len(self.failed) + len(self.committed_failed) < MOST_FAILED:
             self.failed.append(failed)
 
     def failure(self, where: ErrorHandlerContext, error: Exception) -> FailedRecord:
@@ -207,9 +209,14 @@ class TaskContext:
         )
 
     def take_failed(self) -> list[FailedRecord]:
-        """Return the failures that were kept since the last call."""
-        taken, self.failed = self.failed, []
+        """Return the failures that were committed since the last call."""
+        taken, self.committed_failed = self.committed_failed, []
         return taken
+
+    def commit_failed(self) -> None:
+        """Let the host take the failures since the last commit."""
+        self.committed_failed += self.failed
+        self.failed = []
 
 
 def _message(error: Exception) -> str:

@@ -16,17 +16,21 @@ import msgspec
 
 from riverrun.decoders import converter, json_decoder
 from riverrun.errors import ConfigError, ProcessingError
-from riverrun.records import shortened
+from riverrun.records import TopicPartition, shortened
 from riverrun.serde.serdes import encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import TextIO
 
     from riverrun.processor.lookups import Lookup, LookupExecutor, PendingLookup
 
 _SHOWN = 200
 _NO_ANSWER = object()
+
+Place: TypeAlias = tuple[str, int, int]
+"""Topic, partition and offset of an input record."""
+Offsets: TypeAlias = "Mapping[TopicPartition, tuple[int, str]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class AnsweredLookups:
     def __init__(self, answers: Iterable[LookupAnswer]) -> None:
         self.finished = 0
         self._answers: dict[tuple[str, bytes], deque[LookupAnswer]] = {}
+        self._used: list[tuple[Place | None, LookupAnswer, deque[LookupAnswer]]] = []
         self._missing: ConfigError | None = None
         for answer in answers:
             known = answer.node, _told(answer.argument, answer.node)
@@ -107,6 +112,17 @@ class AnsweredLookups:
             if node not in known:
                 message = f"An answer is recorded for node {node}, which looks nothing up"
                 raise ConfigError(message, hint=f"Nodes that do: {', '.join(known) or 'none'}.")
+
+    def commit(self, offsets: Offsets) -> None:
+        """Use no answer again that was used for records before these offsets."""
+        self._used = [used for used in self._used if not _is_before(offsets, used[0])]
+
+    def undo(self, aside: Place) -> None:
+        """Use answers again that were used since the last commit, except those for the record that is set aside."""
+        while self._used:
+            place, answer, known = self._used.pop()
+            if place != aside:
+                known.appendleft(answer)
 
     def check(self) -> None:
         """Raise the error about the first answer that was missing or did not fit."""
@@ -133,7 +149,9 @@ class AnsweredLookups:
             message = f"No answer is recorded for node {flight.node} and the argument {_shown(argument)}"
             line = LookupAnswer(flight.node, argument, "...").line()
             raise ConfigError(message, hint=f"Record it, or add a line: {line}")
-        found = known.popleft() if len(known) > 1 else known[0]
+        found = known[0]
+        if len(known) > 1:
+            self._used.append((flight.place, known.popleft(), known))
         if found.error is not None:
             flight.error = ProcessingError(found.error)
             flight.counts.failures += 1
@@ -159,6 +177,9 @@ class RecordingLookups:
 
     def __init__(self, lookups: LookupExecutor, path: Path) -> None:
         self._lookups = lookups
+        self._lines: list[tuple[Place | None, str]] = []
+        # Of input records, as they came first: an answer for one that is set aside is older than what is repeated.
+        self._order: dict[Place | None, int] = {}
         self._refused: ConfigError | None = None
         try:
             self._file: TextIO = path.open("w", encoding="utf-8")
@@ -170,12 +191,22 @@ class RecordingLookups:
         """Number of look-ups that have finished so far."""
         return self._lookups.finished
 
+    def commit(self, offsets: Offsets) -> None:
+        """Write the answers for records before these offsets."""
+        self._write([found for found in self._lines if _is_before(offsets, found[0])])
+        self._lines = [found for found in self._lines if not _is_before(offsets, found[0])]
+
+    def undo(self, aside: Place) -> None:
+        """Forget the answers since the last commit, except those for the record that is set aside: they are asked for again."""
+        self._lines = [(place, line) for place, line in self._lines if place == aside]
+
     def check(self) -> None:
         """Raise the error about the first answer that was not recorded, even if a handler has skipped its record."""
         if self._refused is not None:
             raise self._refused
 
     def start(self, flight: PendingLookup) -> None:
+        self._order.setdefault(flight.place, len(self._order))
         landed = flight.landed
 
         def recorded(done: PendingLookup) -> None:
@@ -196,16 +227,25 @@ class RecordingLookups:
 
     def close(self) -> None:
         """Complete the file. Idempotent."""
+        if not self._file.closed:
+            self._write(self._lines)
         self._file.close()
+
+    def _write(self, lines: list[tuple[Place | None, str]]) -> None:
+        self._file.writelines(line for _, line in sorted(lines, key=lambda found: self._order[found[0]]))
 
     def _record(self, flight: PendingLookup) -> None:
         if flight.is_cancelled:
             return
         try:
-            self._file.write(f"{_recorded(flight).line()}\n")
+            self._lines.append((flight.place, f"{_recorded(flight).line()}\n"))
         except ConfigError as error:
             self._refused = self._refused or error
             flight.error = error
+
+
+def _is_before(offsets: Offsets, place: Place | None) -> bool:
+    return place is None or place[2] < offsets.get(TopicPartition(*place[:2]), (0, ""))[0]
 
 
 def _recorded(flight: PendingLookup) -> LookupAnswer:

@@ -149,7 +149,7 @@ class Task:
         return self._context.lateness
 
     def take_failed(self) -> list[FailedRecord]:
-        """Return the failures of skipped records since the last call, at most `MOST_FAILED`."""
+        """Return the committed failures of skipped records since the last call, at most `MOST_FAILED`."""
         return self._context.take_failed()
 
     @property
@@ -487,6 +487,7 @@ class Task:
         Records may have been added since the commit was prepared, but none processed.
         """
         self._stores.write(positions, self._prepared.offsets, self.stream_time, whole)
+        self._context.commit_failed()
 
     @property
     def forgotten(self) -> Mapping[TopicPartition, int]:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The first and the last ms of the years 1 to 9999: neither Python nor Spark's functions have other times."""
 _moment = converter(dt.datetime)
-_NANOS = re.compile(r":\d\d[.,]\d{6}\d*[1-9]")
+_NANOS = re.compile(r"(:\d\d|T[\dHM]*\d)[.,]\d{6}\d*[1-9]")
+_LONG_FRACTION = re.compile(rb"(?=[\d.]{17})\d+\.\d|\d[eE]")
+"""Fractions that doubles may not have: those with more than 15 digits, and exponents."""
 
 
 class TimeMisfitError(ValueError):
@@ -82,7 +84,8 @@ def refuse_nanos(text: str) -> None:
 
 def refuse_cut_times(value: Any, written: Any) -> None:
     """Refuse a value, of builtin types, with times that have fewer digits than they have as JSON."""
-    if isinstance(value, dt.datetime):
+    # Other times than `datetime` are texts of builtin types.
+    if isinstance(value, dt.datetime) or (isinstance(value, str) and value != written):
         refuse_nanos(str(written))
     elif isinstance(value, dict) and isinstance(written, dict):
         for name, each in value.items():
@@ -90,6 +93,17 @@ def refuse_cut_times(value: Any, written: Any) -> None:
     elif isinstance(value, list | tuple | set | frozenset) and isinstance(written, list):
         for each, part in zip(value, written, strict=False):
             refuse_cut_times(each, part)
+
+
+def written_json(data: bytes | msgspec.Raw, value: Any) -> str | None:
+    """Return JSON that was read as a value, with the digits that fractions have there.
+
+    >>> written_json(b'{"a": 1.10000000000000000001}', {"a": 1.1})
+    '{"a":1.10000000000000000001}'
+    """
+    if value is None:
+        return None
+    return msgspec.json.format(data, indent=-1).decode() if _LONG_FRACTION.search(data) else json_of(value)
 
 
 def json_of(value: Any) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
@@ -18,7 +19,17 @@ from msgspec import inspect
 
 from riverrun.errors import DeserializationError
 from riverrun.serde.api import field_names, plain_reader
-from riverrun.serde.exact_values import TimeMisfitError, end_micros, exact_double, json_of, micros, moment_in
+from riverrun.serde.exact_values import (
+    TimeMisfitError,
+    end_micros,
+    exact_double,
+    json_of,
+    micros,
+    moment_in,
+    refuse_cut_times,
+    written_json,
+)
+from riverrun.serde.serdes import is_json
 from riverrun.windows import Windowed
 
 if TYPE_CHECKING:
@@ -31,6 +42,7 @@ TIME = pa.timestamp("us", "UTC")
 _KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
 # Number of bits of Spark's int, and maximum number of digits of its decimals; longer ones are text.
 _INT_BITS, _MAX_PRECISION = 32, 38
+_LONG_TIME = re.compile(rb"(:\d\d[.,]\d{6}\d*[1-9]|[.,]\d{6}\d*[1-9]S\")")
 _PLAIN: dict[type, pa.DataType] = {
     inspect.BoolType: pa.bool_(),
     inspect.IntType: pa.int64(),
@@ -127,7 +139,30 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
         end = FrameColumn("window_end", TIME, lambda windowed: end_micros(windowed.window.end))
         own = FrameColumn(name, key.kind, lambda windowed: key.of(windowed.key), key.is_variant)
         return Columns((own, start, end), plain_reader(serde), name)
-    return Columns((column_of(name, serde.value_type),), plain_reader(serde), name)
+    return Columns(*whole_column(name, serde), name)
+
+
+def whole_column(name: str, serde: Serde[Any]) -> tuple[tuple[FrameColumn], Callable[[bytes], Any]]:
+    """Return the column for whole values of a serde, and what reads it; JSON keeps its digits."""
+    column, read = column_of(name, serde.value_type), exact_reader(serde)
+    if not (column.is_variant and is_json(serde)):
+        return (column,), read
+    return (replace(column, of=_same),), lambda data: written_json(data, read(data))
+
+
+def exact_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
+    """Return what reads a serde's values, and refuses times of JSON that decoders round to microseconds."""
+    read = plain_reader(serde)
+    if not is_json(serde):
+        return read
+
+    def exact(data: bytes) -> Any:
+        value = read(data)
+        if _LONG_TIME.search(data):
+            refuse_cut_times(builtin(value), msgspec.json.decode(data))
+        return value
+
+    return exact
 
 
 def column_of(name: str, value_type: Any) -> FrameColumn:
@@ -223,7 +258,10 @@ def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[
 
 def _moment(value: Any) -> Any:
     """Return a time as columns hold it; a text is one that Python may not have."""
-    return moment_in(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return moment_in(value)
+    # In UTC it may be in another year.
+    return value.astimezone(dt.UTC) if value.year in {dt.MINYEAR, dt.MAXYEAR} and value.tzinfo is not None else value
 
 
 def _narrowed(found: inspect.Metadata, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:

@@ -233,6 +233,7 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
     `inbox` has the records that the level above would have sent to it.
     """
     collect_rarely()
+    answered = _answered(dry_task)
     with ExitStack() as opened:
         if may_set_aside(dry_task.job.config.streams):
             inbox.keep(opened.enter_context(tempfile.TemporaryFile()))
@@ -240,14 +241,20 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
         def attempt(aside: Sequence[SetAside]) -> FinishedTask:
             if aside:
                 inbox.rewind()
-            return opened.enter_context(_attempt(dry_task, inbox, build, aside))
+                if answered is not None:
+                    answered.undo((*aside[-1].tp, aside[-1].record.offset))
+            return opened.enter_context(_attempt(dry_task, inbox, build, answered, aside))
 
         yield without_set_aside(attempt)
 
 
 @contextmanager
 def _attempt(
-    dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topology], aside: Sequence[SetAside]
+    dry_task: DryTask,
+    inbox: ShuffleReader,
+    build: Callable[[Job], Topology],
+    answered: AnsweredLookups | None,
+    aside: Sequence[SetAside],
 ) -> Iterator[FinishedTask]:
     """Provide a task that has done its part without the records that were set aside."""
     job = dry_task.job
@@ -267,7 +274,7 @@ def _attempt(
                 connected.admin,
             )
         )
-        global_state, answered = open_global_state(connected, clock, job.global_ends), _answered(dry_task)
+        global_state = open_global_state(connected, clock, job.global_ends)
         if dry_task.restores:
             begun = begin_task(connected, dry_task.task_id, clock)
             opened.callback(begun.close)

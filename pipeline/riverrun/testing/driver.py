@@ -455,6 +455,7 @@ class TopologyTestDriver:
                 self._commit(task)
             except SetAsideError as error:
                 self._topics.undo()
+                self._lookups.undo((*error.aside.tp, error.aside.record.offset))
                 self._watch.forget_calls()
                 self._tasks[task_id] = self._attempts[task_id].another(task, error.aside)
             else:
@@ -481,6 +482,7 @@ class TopologyTestDriver:
         ends = {tp: len(self._topics.logs[tp.topic]) for tp in commit.changelogs}
         task.post_commit(ends)
         self._topics.commit()
+        self._lookups.commit(commit.offsets)
         self._attempts[task.spec.id].committed(task, commit.offsets)
 
 

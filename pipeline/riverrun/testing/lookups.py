@@ -99,6 +99,12 @@ class VirtualLookups:
         """Cancel look-ups, and wait until their functions have ended."""
         self._run(self._end(list(flights)))
 
+    def commit(self, offsets: object) -> None:
+        """Do nothing: nothing is kept."""
+
+    def undo(self, aside: tuple[str, int, int]) -> None:
+        """Do nothing: look-ups are made again."""
+
     def close(self) -> None:
         """Close the loop. Idempotent."""
         if self._loop is not None:

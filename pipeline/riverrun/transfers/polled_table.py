@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.exc import ProgrammingError, SQLAlchemyError, StatementError
+from sqlalchemy.exc import DataError, ProgrammingError, SQLAlchemyError, StatementError
 
 from riverrun.errors import ConfigError, EngineError
 from riverrun.hosting.process import SystemClock
 from riverrun.records import EPOCH, moment
+from riverrun.transfers.driver_values import json_as_written, problem_of, with_changed
 from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import SourceRow
 from riverrun.transfers.polled_feed import Found
@@ -73,7 +74,7 @@ class PolledTable:
     def __init__(
         self, config: ImportConfig, needed: Sequence[str] = (), *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._engine = engine_of(config.source)
+        self._engine = engine_of(config.source, json_as_written)
         self._address = self._engine.url.render_as_string(hide_password=True)
         self._what = f"Table {config.table}" if config.table else "The query"
         self._columns = config.incremental
@@ -86,6 +87,7 @@ class PolledTable:
         self._stops_backwards = config.backwards == "stop"
         self._clock = clock
         self._look = _look_by_index(self._from, self._columns)
+        self._selected = sa.text("*")
         self._upto: str | None = None
         self._key: str | None = None
         self._has_mark = False
@@ -118,6 +120,8 @@ class PolledTable:
                 message = f"{self._what} at {self._address} has two columns with the name {twice[0]}"
                 raise ConfigError(message, hint="Records have each name once: give one of them another by AS.")
             self._refuse_finer()
+            with self._engine.connect() as connection:
+                self._selected = with_changed(connection, self._from)
             if self._is_of_mysql and self._upto is not None and not self._has_mark:
                 self._refuse_shifted()
             if self._table is not None:
@@ -239,7 +243,7 @@ class PolledTable:
             return []
         upto = sa.and_(self._above(bound), self._rising <= _bound(bound))
         order = [sa.column(name) for name in self._columns]
-        query = sa.select(sa.text("*")).select_from(self._from).order_by(*order)
+        query = sa.select(self._selected).select_from(self._from).order_by(*order)
         rows = list(connection.execute(query.where(upto).limit(most)).mappings())
         self._has_more = len(rows) >= most
         if not self._has_more or len(self._columns) > 1:
@@ -332,8 +336,10 @@ class PolledTable:
 
     def _row(self, row: Any) -> SourceRow:
         fields = dict(row)
+        problem = problem_of(fields)
         self._require(list(fields))
-        return SourceRow(fields, f"The row of {self._what.lower()} with {self._columns[0]} {fields[self._columns[0]]}")
+        place = f"The row of {self._what.lower()} with {self._columns[0]} {fields[self._columns[0]]}"
+        return SourceRow(fields, place, problem=problem)
 
     def _require(self, there: Sequence[str]) -> None:
         missing = [name for name in self._needed if name not in there]
@@ -367,6 +373,10 @@ class PolledTable:
         except SQLAlchemyError:
             return waiting
         # SQLite reports a missing table or column with another class than other databases.
+        if isinstance(error, DataError):
+            return ConfigError(
+                f"{self._what} at {self._address} has a value that cannot be read: {reason}", hint=_FINITE_HINT
+            )
         if isinstance(error, ProgrammingError) or reason.startswith("no such "):
             return ConfigError(f"{self._what} at {self._address} cannot be read: {reason}")
         return waiting

@@ -8,7 +8,6 @@ Any other key is `_key`. Windowed keys have `_window_start` and `_window_end` as
 from __future__ import annotations
 
 import datetime as dt
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -20,11 +19,26 @@ from riverrun.errors import ConfigError
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, RefusedRecordsError, SinkBatch
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
 from riverrun.schemas.framed import HEAD_BYTES, MAGIC
-from riverrun.serde.api import plain_reader
-from riverrun.serde.exact_values import LAST_MS, exact_double, micros, refuse_cut_times, rows_with_odd_numbers
+from riverrun.serde.exact_values import (
+    LAST_MS,
+    exact_double,
+    micros,
+    rows_with_odd_numbers,
+    written_json,
+)
 from riverrun.serde.serdes import JSON, is_json
 from riverrun.serde.windowed import of_any_size
-from riverrun.spark.columns import TIME, Columns, FrameColumn, array, builtin, column_of, field_columns
+from riverrun.spark.columns import (
+    TIME,
+    Columns,
+    FrameColumn,
+    array,
+    builtin,
+    column_of,
+    exact_reader,
+    field_columns,
+    whole_column,
+)
 from riverrun.windows import Windowed
 
 if TYPE_CHECKING:
@@ -44,7 +58,7 @@ _TYPES: Mapping[str, Any] = {
 }
 """Python types by the names that configurations have for them (`riverrun.config.exports.COLUMN_TYPES`)."""
 _WINDOW = ("_window_start", "_window_end")
-_LONG_TIME = re.compile(rb":\d\d[.,]\d{6}\d*[1-9]")
+_any = json_decoder(Any).decode
 _TIME = FrameColumn(TIMESTAMP, TIME, micros)
 _OWN = frozenset({"_key", *_WINDOW, TIMESTAMP, PARTITION, OFFSET})
 
@@ -141,27 +155,18 @@ def _value_part(serde: Serde[Any]) -> Columns:
     """Return one column for each field of values, or the column `value` for values without a fixed set of fields."""
     if serde.value_type is None:
         return Columns((column_of("value", None),), bytes, "value")
-    read, columns = plain_reader(serde), field_columns(serde.value_type)
+    read, columns = exact_reader(serde), field_columns(serde.value_type)
     if not columns:
-        return Columns((column_of("value", serde.value_type),), read, "value")
+        return Columns(*whole_column("value", serde), "value")
     _refuse_own([column.name for column in columns])
-    is_text = is_json(serde)
-
-    def row(data: bytes) -> Any:
-        value = builtin(read(data))
-        # Decoders round times of JSON to microseconds.
-        if is_text and _LONG_TIME.search(data):
-            refuse_cut_times(value, msgspec.json.decode(data))
-        return value
-
-    return Columns(columns, row, "value")
+    return Columns(columns, lambda data: builtin(read(data)), "value")
 
 
 def _key_part(serde: Serde[Any], taken: set[str]) -> Columns:
     """Return the columns of keys, whose names differ from those that values have taken."""
     if serde.value_type is None:
         return Columns((column_of("_key", None),), bytes, "key")
-    read = plain_reader(serde)
+    read = exact_reader(serde)
     if get_origin(serde.value_type) is not Windowed:
         columns, of = _key_columns(serde.value_type, taken)
         return Columns(columns, lambda data: of(read(data)), "key")
@@ -215,17 +220,25 @@ def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> Columns:
         message = f"columns are declared, but values have serde {serde.name}"
         raise ConfigError(message, hint="Declare columns only of JSON values without a type (serde json).")
     _refuse_own(declared)
-    # As they are written: decoders round times to microseconds, and whole numbers to doubles.
-    written = {"timestamp": str, "double": int | float}
+    # As they are written: decoders round times to microseconds, whole numbers to doubles, and fractions of JSON.
+    written = {"timestamp": str, "double": int | float, "json": msgspec.Raw}
     types = [written.get(kind, _TYPES[kind]) for kind in declared.values()]
-    fields = [(f"f{number}", type_ | None, None) for number, type_ in enumerate(types)]
+    fields = [
+        (f"f{number}", type_ if type_ is msgspec.Raw else type_ | None, None) for number, type_ in enumerate(types)
+    ]
     rename = {f"f{number}": name for number, name in enumerate(declared)}
     row = msgspec.defstruct("Row", fields, rename=rename)
     read = json_decoder(row).decode
     made = [column_of(name, _TYPES[kind]) for name, kind in declared.items()]
-    doubles = (replace(each, of=exact_double) if each.kind == pa.float64() else each for each in made)
-    columns = tuple(_of_part(column, at) for at, column in enumerate(doubles))
-    return Columns(columns, lambda data: msgspec.structs.astuple(read(data)), "value")
+    makes = {pa.float64(): exact_double}
+    exact = (replace(each, of=_same if each.is_variant else makes.get(each.kind, each.of)) for each in made)
+    columns = tuple(_of_part(column, at) for at, column in enumerate(exact))
+
+    def parts(data: bytes) -> tuple[Any, ...]:
+        found = msgspec.structs.astuple(read(data))
+        return tuple(written_json(each, _any(each)) if isinstance(each, msgspec.Raw) else each for each in found)
+
+    return Columns(columns, parts, "value")
 
 
 def require_numbers(batch: SinkBatch, names: Iterable[str], what: str, *, nan_only: bool = False) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
+from dataclasses import field as declared
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,12 +14,14 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from riverrun.errors import ConfigError
-from riverrun.processor.sinks import JSON_FIELD
+from riverrun.processor.sinks import JSON_FIELD, OFFSET, RefusedRecordsError
+from riverrun.records import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from riverrun.processor.sinks import SinkTable
+    from riverrun.processor.sinks import SinkBatch, SinkTable
+    from riverrun.records import TopicPartition
 
 _TYPE = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)(?: PRECISION)?(?:\s*\((?P<first>\d+)(?:\s*,\s*(?P<second>-?\d+))?\))?")
 _WHOLE = re.compile(r"U?(TINY|SMALL|MEDIUM|BIG|HUGE)?INT(EGER)?\d*|(SMALL|BIG)?SERIAL")
@@ -24,6 +29,10 @@ _TEXT = re.compile(r"\w*(CHAR|TEXT|CLOB|STRING)\w*")
 _SINGLE_FLOAT = frozenset({"mysql", "mariadb", "duckdb"})
 """Databases whose FLOAT has 32 bits."""
 _DOUBLE_DIGITS, _SINGLE_DIGITS, _INT_BITS, _MICRO_DIGITS = 15, 6, 32, 6
+_SHOWN = 100
+_KINDS = {"DATE": "date", "TIME": "time", "TIMETZ": "time", "MONEY": "exact", "SMALLMONEY": "exact"}
+# PostgreSQL's depends on its locale, and SQL Server has four.
+_DIGITS = {"MONEY": 2, "SMALLMONEY": 4}
 _ALIKE = (("a", "A"), ("a", "á"), ("a", "a "))
 """Texts that collations take for equal: without case, without accents, and with padding."""
 # Names are compared without case, also if they are quoted.
@@ -32,10 +41,15 @@ _WITHOUT_CASE = frozenset({"sqlite", "duckdb", "mysql", "mariadb", "mssql"})
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A type of a column: its kind, and its digits after the point or of a second; None if they have no limit."""
+    """A type of a column: its kind, and its digits after the point or of a second; None if they have no limit.
+
+    Args:
+        drops_zone: Whether the offset of a time that is written as text is left out.
+    """
 
     kind: str
     digits: int | None = None
+    drops_zone: bool = declared(default=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, text: str, dialect: str) -> ColumnType:
@@ -62,8 +76,10 @@ class ColumnType:
         if name.startswith(("TIMESTAMP", "DATETIME")):
             # DuckDB has the unit in the name, and MySQL seconds by default.
             usual = 0 if first is None and dialect in {"mysql", "mariadb"} else first
-            return cls("moment", {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3}.get(name, usual))
-        return cls("date" if name == "DATE" else "text" if _TEXT.fullmatch(name) else "other")
+            is_zoned = name == "TIMESTAMPTZ" or "WITH TIME ZONE" in text.upper()
+            drops_zone = dialect in {"postgresql", "duckdb"} and not is_zoned
+            return cls("moment", {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3}.get(name, usual), drops_zone)
+        return cls(_KINDS.get(name) or ("text" if _TEXT.fullmatch(name) else "other"), _DIGITS.get(name, first))
 
     def changes(self, kind: pa.DataType) -> bool:
         """Return whether values of an Arrow type may become others in this column, without an error."""
@@ -89,10 +105,79 @@ class ColumnType:
                 self.kind, kind.bit_width
             )
         if pa.types.is_timestamp(kind):
-            return self.kind == "date" or (
+            return self.kind in {"date", "time"} or (
                 self.kind == "moment" and self.digits is not None and self.digits < _MICRO_DIGITS
             )
         return False
+
+    def changes_text(self, text: str) -> bool:
+        """Return whether a text may become another value in this column, without an error.
+
+        >>> [ColumnType("exact", 2).changes_text(text) for text in ("1.50", "1.500", "1.505")]
+        [False, False, True]
+        """
+        if self.kind == "date":
+            return ":" in text
+        if self.kind in {"moment", "time"}:
+            fraction = _SECONDS.search(text)
+            digits = _MICRO_DIGITS if self.digits is None else min(self.digits, _MICRO_DIGITS)
+            is_cut = fraction is not None and len(fraction[1].rstrip("0")) > digits
+            is_shifted = self.drops_zone and _OFFSET.search(text) is not None
+            return is_cut or is_shifted or (self.kind == "time" and _DATE.match(text) is not None)
+        number = _decimal(text) if self.kind in _NUMBERS else None
+        if number is None:
+            return False
+        exponent = number.normalize().as_tuple().exponent
+        if self.kind == "single":
+            return not _is_single(number)
+        if self.kind in {"double", "numeric"}:
+            # SQLite has whole numbers of 64 bits in such columns.
+            is_whole = self.kind == "numeric" and int(exponent) >= 0 and abs(number) < _WHOLE_END
+            return not is_whole and Decimal(repr(float(number))) != number
+        most = 0 if self.kind == "whole" else self.digits
+        return most is not None and -int(exponent) > most
+
+
+_SECONDS = re.compile(r":\d\d[.,](\d+)")
+_OFFSET = re.compile(r":\d\d.*[+-](?!00(:?00)?$)\d\d")
+_DATE = re.compile(r"\s*\d+-\d")
+_NUMBERS = frozenset({"whole", "exact", "single", "double", "numeric"})
+_WHOLE_END = 2**63
+_OF_TEXTS = _NUMBERS | {"date", "moment", "time"}
+"""Kinds of columns that may change texts."""
+
+
+def _decimal(text: str) -> Decimal | None:
+    try:
+        found = Decimal(text.strip())
+    except InvalidOperation:
+        return None
+    return found if found.is_finite() else None
+
+
+def _is_single(number: Decimal) -> bool:
+    """Return whether 32 bits hold a number."""
+    try:
+        return Decimal(struct.unpack("f", struct.pack("f", number))[0]) == number
+    except OverflowError:
+        return False
+
+
+def require_texts(batch: SinkBatch, types: Mapping[str, ColumnType], table: str) -> None:
+    """Refuse records whose texts a column of another type would change."""
+    reasons: dict[tuple[TopicPartition, int], str] = {}
+    offsets = batch.records.column(OFFSET)
+    for name, type_ in types.items():
+        for row, text in enumerate(batch.records.column(name).to_pylist()):
+            if text is not None and type_.changes_text(text):
+                offset = offsets[row].as_py()
+                reasons[batch.tp, offset] = (
+                    f"Record {batch.tp}@{offset} has {shortened(text, _SHOWN)} in column {name},"
+                    f" which table {table} would round or cut"
+                )
+    if reasons:
+        hint = "Alter the column, or let the export skip such records: deserialization_exception_handler."
+        raise RefusedRecordsError(next(iter(reasons.values())), reasons, hint=hint)
 
 
 def _affinity(text: str) -> str:
@@ -124,9 +209,12 @@ def _written(type_: Any, dialect: Any) -> str:
         return ""
 
 
-def check_types(connection: sa.Connection, rows: sa.Table, table: SinkTable) -> None:
-    """Refuse a table whose columns would change values, or take different keys for equal."""
-    there = column_types(connection, rows)
+def check_types(connection: sa.Connection, rows: sa.Table, table: SinkTable) -> Mapping[str, ColumnType]:
+    """Refuse a table whose columns would change values, or take different keys for equal.
+
+    Returns the types of columns that may change texts.
+    """
+    there, texts = column_types(connection, rows), dict[str, ColumnType]()
     dialect = connection.dialect.name
     for field in table.schema:
         type_ = ColumnType.of(there.get(field.name, ""), dialect)
@@ -141,6 +229,10 @@ def check_types(connection: sa.Connection, rows: sa.Table, table: SinkTable) -> 
             raise ConfigError(message, hint="Alter the column, or export to another table.")
         if table.is_upsert and field.name in table.key and pa.types.is_string(field.type) and type_.kind == "text":
             _check_collation(connection, rows.c[field.name], rows.fullname)
+        is_text = pa.types.is_string(field.type) and field.metadata != JSON_FIELD
+        if is_text and type_.kind in _OF_TEXTS:
+            texts[field.name] = type_
+    return texts
 
 
 def _check_collation(connection: sa.Connection, column: sa.Column[Any], table: str) -> None:

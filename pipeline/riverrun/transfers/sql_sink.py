@@ -36,13 +36,14 @@ from riverrun.hosting.process import this_user
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION, RefusedRecordsError
 from riverrun.records import TopicPartition
 from riverrun.transfers.sink_rows import require_numbers
-from riverrun.transfers.sql_columns import check_names, check_types
+from riverrun.transfers.sql_columns import check_names, check_types, require_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
+    from riverrun.transfers.sql_columns import ColumnType
 
     Change: TypeAlias = tuple[bool, dict[str, Any]]
     """Whether a row is deleted, and the columns that its record has."""
@@ -106,6 +107,7 @@ class SqlSink:
         self._rows = _rows_table(table, name, self._dialect)
         self._offsets = _offsets_table(self._rows, self._dialect)
         self._epochs: dict[TopicPartition, int] = {}
+        self._texts: Mapping[str, ColumnType] = {}
         self._pending: list[SinkBatch] = []
         self._removals: list[tuple[TopicPartition, int, Sequence[int]]] = []
 
@@ -120,7 +122,7 @@ class SqlSink:
         with self._told(f"take over {len(partitions)} partitions"), self._held():
             self._prepare()
             with self._engine.connect() as connection:
-                check_types(connection, self._rows, self._table)
+                self._texts = check_types(connection, self._rows, self._table)
             try:
                 claimed = self._claimed(partitions)
             except IntegrityError:
@@ -144,6 +146,7 @@ class SqlSink:
                 raise RefusedRecordsError(next(iter(reasons.values())), reasons, hint=hint)
         kinds = {field.name: field.type for field in self._table.schema}
         require_numbers(batch, (name for name, kind in kinds.items() if pa.types.is_nested(kind)), "JSON")
+        require_texts(batch, self._texts, self._rows.fullname)
         if self._dialect == "sqlite":
             floats = (name for name, kind in kinds.items() if pa.types.is_floating(kind))
             require_numbers(batch, floats, "SQLite", nan_only=True)
@@ -511,8 +514,8 @@ def reason_of(error: Exception) -> str:
     return found.splitlines()[0] if found else type(error).__name__
 
 
-def engine_of(url: str) -> sa.Engine:
-    """Return the engine of a database; it connects on demand."""
+def engine_of(url: str, read_json: Callable[[str | bytes], Any] | None = None) -> sa.Engine:
+    """Return the engine of a database; it connects on demand. `read_json` reads its JSON."""
     try:
         found = sa.make_url(url)
         backend = found.get_backend_name()
@@ -525,7 +528,7 @@ def engine_of(url: str) -> sa.Engine:
             # duckdb-engine has PostgreSQL's.
             options["max_identifier_length"] = sys.maxsize
         if backend in {"postgresql", "mysql", "mariadb", *_IN_FILES}:
-            options["json_serializer"] = _json
+            options |= {"json_serializer": _json, "json_deserializer": read_json}
         if found.get_driver_name() in {"psycopg2", "psycopg"}:
             options["connect_args"] = {name: value for name, value in _LIBPQ.items() if name not in found.query}
         engine = sa.create_engine(found, **options)

@@ -269,6 +269,7 @@ class TaskCounts:
         self._totals: dict[str, float] = {}
         self._prepared: dict[TaskId, WorkerSummary] = {}
         self._committed: dict[TaskId, WorkerSummary] = {}
+        self._doubted: dict[TaskId, tuple[Mapping[TopicPartition, int], WorkerSummary, WorkerSummary]] = {}
 
     def processed(self, task_id: TaskId, records: int, seconds: float) -> None:
         """Count records that a task has processed, and the time that it took, s."""
@@ -285,9 +286,22 @@ class TaskCounts:
         self._committed[active.id] = self._prepared.pop(active.id)
 
     def doubted(self, active: ActiveTask) -> None:
-        """Count what a commit without an answer had: mostly it succeeded. Otherwise the work is counted twice."""
+        """Count what a commit without an answer had, as mostly it succeeded, until `taken_over` knows."""
         if active.id in self._prepared:
+            offsets = {tp: offset for tp, (offset, _) in active.prepared.offsets.items()}
+            before = self._committed.get(active.id, WorkerSummary())
             self.committed(active)
+            self._doubted[active.id] = offsets, before, self._committed[active.id]
+
+    def taken_over(self, active: ActiveTask) -> None:
+        """Count no more what a commit without an answer had if its offsets show that it failed: it is repeated."""
+        offsets, before, counted = self._doubted.pop(active.id, ({}, WorkerSummary(), WorkerSummary()))
+        if all(active.committed_offsets.get(tp, -1) >= offset for tp, offset in offsets.items()):
+            return
+        self._processed -= counted.processed - before.processed
+        self._dropped -= Counter(counted.dropped) - Counter(before.dropped)
+        undone = added(counted.totals, {name: -value for name, value in before.totals.items()})
+        self._totals = added(self._totals, {name: -value for name, value in undone.items()})
 
     def stopped(self, active: ActiveTask) -> None:
         """Keep the committed counts of a task that no longer runs. The next owner counts from zero."""

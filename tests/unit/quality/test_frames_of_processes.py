@@ -51,10 +51,10 @@ def test_rows_of_a_process_that_died_are_deleted_and_those_of_living_ones_stay(t
 @pytest.mark.parametrize(("mode", "made"), [(0o770, "770"), (0o750, "750")])
 def test_rows_are_shared_with_a_group_as_the_directory_above_is(tmp_path: Path, mode: int, made: str) -> None:
     tmp_path.chmod(mode)
-    with passing_frame(tmp_path / "gate", [{"n": 1}]) as frame:
-        paths = (tmp_path / "gate", frame.directory)
-        assert [f"{path.stat().st_mode & 0o777:o}" for path in paths] == [made, made]
-        locks = [path / ".lock" for path in paths]
+    with passing_frame(tmp_path / "quality" / "gate", [{"n": 1}]) as frame:
+        paths = (tmp_path / "quality", tmp_path / "quality" / "gate", frame.directory)
+        assert [f"{path.stat().st_mode & 0o777:o}" for path in paths] == [made] * 3
+        locks = [path / ".lock" for path in paths[1:]]
         assert [bool(path.stat().st_mode & 0o020) for path in locks] == [mode == 0o770] * 2
 
 

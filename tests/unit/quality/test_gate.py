@@ -208,3 +208,16 @@ def test_data_docs_have_a_page_of_each_check_and_actions_are_taken(
     assert list((docs / "results").rglob("*.json"))
     assert (tmp_path / "result").read_text() == "False"
     assert "the action file of a check failed" in caplog.text
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o750])
+def test_data_docs_and_kept_rows_are_shared_as_the_directory_above_is(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    frame = write_frame(tmp_path / "frame", [{"n": 1}, {"n": None}])
+    asked = gxe.ExpectColumnValuesToNotBeNull(column="n", severity="warning")
+    report = GateReport("c1", tmp_path / "docs" / "app", rows=str(tmp_path / "rows"))
+    found = judge("out", frame, [asked], spark=lambda: None, report=report)
+    assert found.pages
+    made = [*(tmp_path / "docs").rglob("*"), *(tmp_path / "rows").rglob("*")]
+    assert len(made) > 20
+    assert {bool(path.stat().st_mode & 0o020) for path in made} == {mode == 0o770}

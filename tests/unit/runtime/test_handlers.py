@@ -46,6 +46,7 @@ from riverrun.processor.handlers import (
     ErrorHandlers,
     LogAndContinue,
     ProducerRecord,
+    Response,
     SerializationExceptionOrigin,
     context_of,
     dead_letter_queue_record,
@@ -64,7 +65,7 @@ from tests import handlers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun import KStream, ProcessorContext, Topology
+    from riverrun import ErrorHandlerContext, KStream, ProcessorContext, Topology
 
 STRINGS = Consumed(STRING, STRING)
 TO_STRINGS = Produced(STRING, STRING)
@@ -130,6 +131,32 @@ def test_skipped_records_are_kept_for_those_that_look_on_but_only_so_many() -> N
     driver._pipe("in", "ü".encode() * 1000, b"bad", 99, ())
     (last,) = task.take_failed()
     assert last.key == "ü" * 50
+
+
+def test_a_skipped_record_is_shown_once_although_another_is_set_aside() -> None:
+    shown: list[int] = []
+
+    def refuse(value: str) -> str:
+        (task,) = driver._tasks.values()
+        shown.extend(failed.offset for failed in task.take_failed())
+        raise ValueError(value)
+
+    builder = StreamsBuilder()
+    inputs = [builder.stream(topic, STRINGS) for topic in ("in", "other")]
+    inputs[0].merge(inputs[1]).map_values(refuse).to("out", TO_STRINGS)
+    config = {"processing.exception.handler": f"{__name__}:set_the_second_aside", "max.task.idle.ms": 1_000}
+    driver = TopologyTestDriver(builder.build(), config)
+    for number in range(3):
+        driver._pipe("in", b"k", b"v", number, ())
+    # Another attempt waits for the other input again.
+    for _ in range(2):
+        driver.advance_wall_clock_time(timedelta(seconds=2))
+    (task,) = driver._tasks.values()
+    assert [*shown, *(failed.offset for failed in task.take_failed())] == [0, 1, 2]
+
+
+def set_the_second_aside(context: ErrorHandlerContext, _record: Any, _error: Exception) -> Response:
+    return Response.set_aside() if context.offset == 1 else Response.resume()
 
 
 class Places(Processor[str, Any]):

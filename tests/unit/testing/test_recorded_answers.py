@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -141,3 +142,34 @@ def test_answers_are_used_or_recorded(tmp_path: Path) -> None:
         piped(looking(), answers=[], record_answers=tmp_path / "answers")
     with pytest.raises(ConfigError, match="Answers cannot be recorded in"):
         piped(looking(), record_answers=tmp_path / "missing" / "answers")
+
+
+def test_a_record_that_is_set_aside_takes_its_own_answers_with_it(tmp_path: Path) -> None:
+    def numbered(value: str) -> str:
+        asked.append(value)
+        return f"{value}{asked.count(value)}"
+
+    def refuse(value: str) -> str:
+        if value == "b2":
+            raise ValueError(value)
+        return value
+
+    builder = StreamsBuilder()
+    inputs = [builder.stream(topic, Consumed(STRING, STRING)) for topic in ("in", "other")]
+    looked_up = inputs[0].merge(inputs[1]).map_values_async(numbered, named=Named("numbered"))
+    looked_up.map_values(refuse).to("out", Produced(STRING, STRING))
+    topology, file = builder.build(), tmp_path / "answers.jsonl"
+    # All records are processed at once, when the wait for the other input ends.
+    config = {"processing.exception.handler": "set-aside", "max.task.idle.ms": 1_000}
+
+    def outputs(**options: Any) -> list[str | None]:
+        with TopologyTestDriver(topology, config, **options) as driver:
+            topic = driver.input_topic("in", STRING, STRING)
+            for values in "abab", "b":
+                topic.pipe_value_list(list(values))
+                driver.advance_wall_clock_time(timedelta(seconds=2))
+            return driver.output_topic("out", STRING, STRING).read_values_to_list()
+
+    written = [LookupAnswer("numbered", letter, f"{letter}{n}") for n in (1, 2, 3) for letter in "ab"]
+    assert outputs(answers=written) == ["a1", "b1", "a2", "b3"]
+    assert outputs(record_answers=file) == outputs(answers=file) == ["a3", "b3", "a4", "b4"]

@@ -201,6 +201,7 @@ class TaskManager:
             active.close()
             self._updater.add_again(active.claim)
             return
+        self.counts.taken_over(active)
         failed: StreamsError | None = None
         try:
             active.start()

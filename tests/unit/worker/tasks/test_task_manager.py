@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.config import StreamsConfig
-from riverrun.errors import CorruptStateError, SetAsideError, StateError, TaskMigratedError
+from riverrun.errors import CorruptStateError, SetAsideError, StateError, TaskMigratedError, UnknownOutcomeError
 from riverrun.hosting.active_task import TaskState
 from riverrun.hosting.restoring import Missing
 from riverrun.kafka.door import Kafka
-from riverrun.records import TaskId, Whole
+from riverrun.records import TaskId, TopicPartition, Whole
 from riverrun.runtime.task import TaskCommit
 from riverrun.state.memory import MemoryBackend
 from riverrun.worker.tasks.fetching import Undisturbed
@@ -34,6 +34,7 @@ class Producer:
     def __init__(self, steps: list[str]) -> None:
         self.is_closed = False
         self.doubted_since = None
+        self.error: Exception | None = None
         self._steps = steps
 
     def present(self) -> Producer:
@@ -44,6 +45,9 @@ class Producer:
 
     def commit(self, _offsets: Any, _released: Any) -> None:
         self._steps.append("commit")
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
 
     def discard(self, *, abort: bool) -> None:
         self._steps.append("abort" if abort else "discard")
@@ -137,9 +141,10 @@ class Managed:
         self.created: dict[TaskId, Claimed] = {}
         others: Any = Absent(self.steps)
         admin: Any = None
+        self.producer = Producer(self.steps)
         self.manager = TaskManager(
             self._claim,
-            Producer(self.steps),  # type: ignore[arg-type]
+            self.producer,  # type: ignore[arg-type]
             StateUpdater(admin, Kafka({}), 60_000, lambda *_: None, lambda claimed: claimed),  # type: ignore[arg-type,return-value]
             standbys=others,
             fetching=others,
@@ -265,6 +270,26 @@ def test_what_a_task_did_after_its_last_commit_is_not_counted_if_it_starts_over(
     managed.manager.fail(SetAsideError("set aside", SimpleNamespace(task_id=FIRST)))
     after = managed.manager.counts.summary(managed.manager.running.values(), 0, 0)
     assert (after.processed, after.dropped) == (5, {"late": 1})
+
+
+@pytest.mark.parametrize("committed", [4, 7])
+def test_a_commit_without_an_answer_counts_if_the_offsets_show_it(managed: Managed, committed: int) -> None:
+    managed.assign(FIRST)
+    managed.run()
+    claimed = managed.created[FIRST]
+    tp = TopicPartition("in", 0)
+    for offset, late in (4, 1), (7, 3):
+        managed.manager.counts.processed(FIRST, 5, 0.1)
+        claimed.dropped, claimed.prepared = Counter(late=late), TaskCommit({tp: (offset, "")}, ())
+        if offset == 7:
+            managed.producer.error = UnknownOutcomeError("no answer")
+        managed.manager.commit_all()
+    assert managed.manager.counts.summary((), 0, 0).processed == 10
+    claimed.committed_offsets, claimed.dropped = {tp: committed}, Counter()
+    managed.run()
+    known = managed.manager.counts.summary(managed.manager.running.values(), 0, 0)
+    expected: dict[int, Any] = {4: (5, {"late": 1}), 7: (10, {"late": 3})}
+    assert (known.processed, known.dropped) == expected[committed]
 
 
 def test_a_record_may_be_set_aside_while_a_task_starts(managed: Managed) -> None:

@@ -1,0 +1,77 @@
+"""Two chains of one release, of which one meets what the other has done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from riverrun.errors import UnderWayError, VersionConflictError
+from riverrun.hosting.release import Release, Step
+from riverrun.releases import chain
+from riverrun.releases.chain import Through, take_through
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+GATED = Release("clicks", "v1", candidate="v2", step=Step.GATED, revision=7, changed_by="ann")
+CUTTING = replace(GATED, step=Step.CUTTING, revision=8)
+LIVE = replace(GATED, live="v2", step=Step.LIVE, revision=9)
+
+
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(1_000_000))
+    monkeypatch.setattr(chain, "time", SimpleNamespace(sleep=lambda _s: None, monotonic=lambda: float(next(clock))))
+
+
+class Meeting:
+    """A releaser whose cut fails while another process takes the release on."""
+
+    def __init__(self, error: Exception, meanwhile: Iterator[Release]) -> None:
+        self._error, self._meanwhile = error, meanwhile
+        self._now, self._is_met = GATED, False
+        self.cuts = 0
+
+    def status(self) -> Release:
+        if self._is_met:
+            self._now = next(self._meanwhile, self._now)
+        return self._now
+
+    def resumed(self, _candidate: str) -> Step:
+        return self._now.step
+
+    def cut(self) -> Release:
+        self.cuts += 1
+        if self._now.step is Step.LIVE:
+            return self._now
+        self._is_met = True
+        raise self._error
+
+
+def through(releaser: Any, tell: Callable[[str], None]) -> Release:
+    return take_through(releaser, "v2", Through.CUT, tell)
+
+
+@pytest.mark.parametrize("error", [VersionConflictError("revision 8 was written"), UnderWayError("v1 is processed")])
+def test_a_chain_waits_for_the_switch_of_another_one(error: Exception) -> None:
+    told: list[str] = []
+    releaser = Meeting(error, iter([*[GATED] * isinstance(error, UnderWayError), *[CUTTING] * 9, LIVE]))
+    assert through(releaser, told.append) == LIVE
+    assert releaser.cuts == 2
+    assert "clicks: waiting for the switch of ann" in told
+    assert told[-1] == "cut: v2 is live, 0 corrections were published"
+
+
+def test_a_chain_does_not_wait_for_ever_for_a_switch_that_shows_no_sign() -> None:
+    releaser = Meeting(VersionConflictError("written"), iter([CUTTING]))
+    with pytest.raises(VersionConflictError):
+        through(releaser, lambda _line: None)
+    assert releaser.cuts == 1
+
+
+def test_a_step_that_something_else_is_in_the_way_of_ends_soon() -> None:
+    with pytest.raises(UnderWayError, match="is processed"):
+        through(Meeting(UnderWayError("v1 is processed"), iter([GATED])), lambda _line: None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import nearest
 from riverrun.config.secrets import make_directory, redacted
-from riverrun.errors import StreamsError
+from riverrun.errors import USER_ERRORS, StreamsError, as_exception
 from riverrun.extras import require_extra
 from riverrun.quality.frames import keep_newest, rows_of_check, write_lines
 from riverrun.records import counted
@@ -119,8 +119,9 @@ def validated(context: Any, definition: Any, rows: Any, result_format: Any, repo
         try:
             action._data_context = context  # noqa: SLF001 - as its checkpoint does
             action.run(checkpoint_result=found)
-        except Exception as error:  # noqa: BLE001 - recipients that do not answer do not change the findings
-            log.warning("the action %s of a check failed: %s", getattr(action, "name", action), error)
+        # Recipients that do not answer do not change the findings.
+        except USER_ERRORS as error:
+            log.warning("the action %s of a check failed: %s", getattr(action, "name", action), as_exception(error))
     ((identifier, result),) = found.run_results.items()
     return result, f"{SITE}/validations/{'/'.join(identifier.to_tuple())}.html" if docs else ""
 
@@ -156,6 +157,7 @@ _NAMES_LISTS = ("column_list",)
 _NOT_NAMED = frozenset({"batch_id", "result_format"})
 _SUMMARY = "SUMMARY"
 _SHOWN = 3
+_NAMELESS = "an error without a message"
 _SOURCE = "riverrun"
 
 
@@ -208,7 +210,8 @@ def judge(
         if_empty: Severity of an empty frame.
         report: Where results go; defaults to the verdict alone.
     """
-    report, statistics = report or GateReport(), frame.statistics()
+    report = report or GateReport()
+    statistics = frame.statistics([column for each in expectations for column in _columns_of(each.configuration)])
     found, pages, failing = _Findings(name), dict[str, str](), list[Any]()
     # Without rows, most expectations pass: an empty frame has to be a finding of its own.
     found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))
@@ -226,7 +229,9 @@ def judge(
             result, page = _validate(subject, frame, part, spark, result_format, report)
         except StreamsError:
             raise
-        except Exception as error:  # noqa: BLE001 - one expectation is not to keep the others from being judged
+        # One expectation is not to keep the others from being judged.
+        except USER_ERRORS as raised:
+            error = as_exception(raised)
             # The library fails a validation as a whole, so halves are judged until the expectation at fault is alone.
             if len(part.expectations) > 1:
                 half = len(part.expectations) // 2
@@ -336,14 +341,15 @@ class _Findings:
     def _add_result(self, name: str, result: Any, valueless: str) -> bool:
         """Add a result, and return whether there are rows that do not meet the expectation."""
         config = result.expectation_config
+        found = result.result or {}
         if result.success:
-            self.add(name, INFO, "", (result.result or {}).get("details", {}).get("compared", valueless))
+            self.add(name, INFO, "", found.get("details", {}).get("compared", valueless or _unjudged(found)))
             return False
         exception = _exception(getattr(result, "exception_info", None) or {})
         if exception:
             self.add(name, CRITICAL, _unable(exception))
         else:
-            self.add(name, _severity(config), _observed(result.result or {}))
+            self.add(name, _severity(config), _observed(found))
         return not exception
 
 
@@ -517,6 +523,16 @@ def _valueless(config: Any, statistics: Statistics) -> str:
     return f"none of {counted(statistics.rows, 'row')} has a value"
 
 
+def _unjudged(found: Mapping[str, Any]) -> str:
+    """Return that an expectation of rows has passed without any, as a condition or missing values left them all out."""
+    rows = found.get("element_count")
+    return (
+        "it was not judged, as it leaves out all rows"
+        if rows is not None and rows == found.get("missing_count", 0)
+        else ""
+    )
+
+
 def _columns_of(config: Any) -> list[str]:
     """Return the columns that an expectation needs; expectations about the columns of a table need none."""
     if config.type.startswith(("expect_column_to_exist", "expect_table_")):
@@ -544,9 +560,8 @@ def _exception(info: Any) -> str | None:
     """Return the message of an exception, which the library reports per metric or as a whole."""
     if not isinstance(info, dict):
         return None
-    own = info.get("exception_message")
-    if own or "exception_message" in info:
-        return own or None
+    if "exception_message" in info:
+        return info["exception_message"] or (_NAMELESS if info.get("raised_exception") else None)
     return next((message for message in map(_exception, info.values()) if message), None)
 
 

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import inspect
 
-from riverrun.errors import DeserializationError
+from riverrun.errors import USER_ERRORS, DeserializationError, as_exception
 from riverrun.serde.api import field_names, plain_reader
 from riverrun.serde.exact_values import TimeMisfitError, end_micros, exact_double, json_of, micros, moment_in
 from riverrun.windows import Windowed
@@ -85,8 +85,8 @@ class Columns:
         for number, each in enumerate(data):
             try:
                 values.append(None if each is None else self.read(each))
-            except Exception as error:  # a serde may raise anything
-                message = f"A {self.what} cannot be read: {error}"
+            except USER_ERRORS as error:  # a serde may raise anything
+                message = f"A {self.what} cannot be read: {as_exception(error)}"
                 raise DeserializationError(message, hint=_hint(error)).at(**places(number)) from error
         return [array(column, values, places) for column in self.columns]
 

@@ -131,6 +131,8 @@ def _files(directory: Path) -> dict[str, str]:
 
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
+HAS_VALUES = "column {} has values"
+"""The rule that a column breaks which has lost all its values."""
 # Larger frames are judged by a local Spark where it finds what pandas finds, else in pandas with only the columns needed.
 ROWS_IN_MEMORY = 300_000
 # This logger reports temporary directories; the library sets its level when it is imported.
@@ -150,7 +152,8 @@ _OF_ROWS = frozenset(
         "expect_table_row_count_to_equal",
     }
 )
-_OF_NULLS = frozenset({"expect_column_values_to_be_null", "expect_column_values_to_not_be_null"})
+_NO_VALUES = "expect_column_values_to_be_null"
+_OF_NULLS = frozenset({_NO_VALUES, "expect_column_values_to_not_be_null"})
 _OF_SETS = frozenset({"expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set"})
 _NAMES_COLUMNS = "column", "column_A", "column_B"
 _NAMES_LISTS = ("column_list",)
@@ -242,11 +245,10 @@ def judge(
             continue
         pages |= {subject: page} if page else {}
         failing += found.add_results(part.expectations, result.results, frame, statistics)
-    columns = {column for each in judged for column in _columns_of(each.configuration)}
-    found.add_emptied(columns, statistics, earlier)
-    asked = [each.configuration for each in judged]
-    missing = {column for each in asked if each.type.endswith("_null") for column in _columns_of(each)}
-    found.add_odd(columns - missing, statistics)
+    by_kind = [(each.configuration.type, column) for each in judged for column in _columns_of(each.configuration)]
+    columns = {column for _, column in by_kind}
+    found.add_emptied(columns - {column for kind, column in by_kind if kind == _NO_VALUES}, statistics, earlier)
+    found.add_odd(columns - {column for kind, column in by_kind if kind in _OF_NULLS}, statistics)
     if failing and report.rows:
         _keep_rows(found, frame, failing, spark, report)
     critical, warnings = tuple(found.failed[CRITICAL]), tuple(found.failed[WARNING])
@@ -321,15 +323,15 @@ class _Findings:
 
     def add_emptied(self, judged: set[str], statistics: Statistics, earlier: Sequence[Statistics]) -> None:
         """Warn of columns whose rows all lack a value, if by the last frame's share of such rows that is no accident."""
-        before = next((each for each in earlier if each.rows), None)
-        if before is None or not statistics.rows:
-            return
-        for column in sorted(judged & before.columns.keys() & statistics.columns.keys()):
-            now, then = statistics.columns[column], before.columns[column]
-            if now.nulls == statistics.rows and not is_accident(then.nulls / before.rows, statistics.rows):
-                lacked = f"in the last check, {then.nulls:,} of {before.rows:,} had none"
+        for column in sorted(judged & statistics.columns.keys()):
+            before = next((each for each in earlier if each.rows and column in each.columns), None)
+            if before is None or not 0 < statistics.rows == statistics.columns[column].nulls:
+                continue
+            then = before.columns[column].nulls
+            if not is_accident(then / before.rows, statistics.rows):
+                lacked = f"in the last check without this warning, {then:,} of {before.rows:,} had none"
                 told = f"none of {counted(statistics.rows, 'row')} has one; {lacked}"
-                self.add(f"column {column} has values", WARNING, told)
+                self.add(HAS_VALUES.format(column), WARNING, told)
 
     def add_odd(self, judged: set[str], statistics: Statistics) -> None:
         """Warn of NaN in columns: expectations pass on it, except for those about missing values."""

@@ -108,7 +108,7 @@ def array(column: FrameColumn, values: Sequence[Any], places: Callable[[int], di
         raise
 
 
-def _hint(error: Exception) -> str | None:
+def _hint(error: BaseException) -> str | None:
     return error.hint if isinstance(error, TimeMisfitError) else None
 
 

@@ -262,6 +262,11 @@ def test_of_a_large_state_only_what_changed_travels_and_it_opens_where_nothing_w
     opened.close()
 
 
+def sparse(place: Path) -> None:
+    place.touch()
+    os.truncate(place, 2**40)
+
+
 BECOME: dict[str, Callable[[Path, Path], object]] = {
     "a link": lambda place, outside: place.symlink_to(outside),
     "a link to nothing": lambda place, outside: place.symlink_to(outside.with_name("nothing")),
@@ -269,7 +274,7 @@ BECOME: dict[str, Callable[[Path, Path], object]] = {
     "a pipe": lambda place, _: os.mkfifo(place),
     "a directory": lambda place, _: place.mkdir(),
     "no manifest": lambda place, _: place.write_bytes(b"{"),
-    "without end": lambda place, _: place.touch() or os.truncate(place, 2**40),
+    "without end": lambda place, _: sparse(place),
 }
 
 

@@ -154,6 +154,8 @@ _OF_ROWS = frozenset(
 )
 _NO_VALUES = "expect_column_values_to_be_null"
 _OF_NULLS = frozenset({_NO_VALUES, "expect_column_values_to_not_be_null"})
+# Whole numbers of Spark are below it.
+_MOST = 2**63
 _OF_SETS = frozenset({"expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set"})
 _NAMES_COLUMNS = "column", "column_A", "column_B"
 _NAMES_LISTS = ("column_list",)
@@ -224,6 +226,10 @@ def judge(
     for each in asked if not frame.rows else ():
         if each not in judged:
             found.add(_name(each.configuration), INFO, "it was not judged, as there are no rows")
+    for each in [*judged]:
+        if other := _taken_for(each, frame.columns):
+            judged.remove(each)
+            found.add(_name(each.configuration), CRITICAL, _unable(f"column {other!r} has that name in another case"))
     waiting = [(kind, part) for kind, alike in _by_format(judged, keys) for part in _parts(alike, frame)]
     while waiting:
         result_format, part = waiting.pop(0)
@@ -361,7 +367,8 @@ def _by_format(expectations: Sequence[Any], keys: Sequence[str]) -> list[tuple[d
     for each in expectations:
         given = each.result_format if "result_format" in each.__fields_set__ else _SUMMARY
         own = dict(given) if isinstance(given, dict) else {"result_format": getattr(given, "value", given)}
-        result_format = {_INDEX: list(keys), **own}
+        # Spark refuses an index of no columns.
+        result_format = {_INDEX: list(keys), **own} if keys else own
         found.setdefault(repr(result_format), (result_format, []))[1].append(each)
     return list(found.values())
 
@@ -384,17 +391,31 @@ def _parts(expectations: list[Any], frame: Frame) -> list[_Part]:
     """Group the expectations of a frame by what judges them, so that no large frame is in memory as a whole."""
     # A verdict must not depend on the number of rows. Regular expressions, conditions, types, conversions and medians of Spark
     # differ from those of pandas, so it only gets expectations without them.
-    if frame.rows <= ROWS_IN_MEMORY:
+    if frame.rows <= ROWS_IN_MEMORY and _have_own_names(frame.columns):
         return [_Part(expectations)]
-    kinds, alike = frame.kinds(), list[Any]()
+    is_for_spark = frame.rows > ROWS_IN_MEMORY and _have_own_names(frame.columns, strange=".`")
+    kinds, alike = frame.kinds() if is_for_spark else {}, list[Any]()
     others: dict[frozenset[str] | None, list[Any]] = {}
     for each in expectations:
-        if _is_alike_on_spark(each, kinds):
+        if kinds and _is_alike_on_spark(each, kinds):
             alike.append(each)
         else:
             others.setdefault(_needed(each, frame.columns), []).append(each)
     parts = [_Part(each, columns) for columns, each in others.items()]
     return [_Part(alike, is_of_spark=True), *parts] if alike else parts
+
+
+def _have_own_names(columns: Sequence[str], strange: str = "") -> bool:
+    """Return whether engines find each column: they take `n` for `N`, and Spark takes `a.b` for a field of `a`."""
+    return len({each.casefold() for each in columns}) == len(columns) and not {*"".join(columns)} & {*strange}
+
+
+def _taken_for(expectation: Any, columns: Sequence[str]) -> str | None:
+    """Return a column that would be judged in place of one that is named, as both have to be in memory; None without one."""
+    named, needed = {*_columns_of(expectation.configuration)}, _needed(expectation, columns)
+    present = sorted(named.union(columns if needed is None else needed))
+    pairs = ((each, name) for each in present for name in named)
+    return next((each for each, name in pairs if each != name and each.casefold() == name.casefold()), None)
 
 
 def _is_alike_on_spark(expectation: Any, kinds: Mapping[str, Any]) -> bool:
@@ -410,7 +431,8 @@ def _is_alike_on_spark(expectation: Any, kinds: Mapping[str, Any]) -> bool:
         return named in {"int64", "double"} and bounds <= {int, float}
     if kind in _OF_SETS:
         wanted = {"int64": int, "string": str}.get(named)
-        return bool(expectation.value_set) and {type(each) for each in expectation.value_set} == {wanted}
+        is_alike = bool(expectation.value_set) and {type(each) for each in expectation.value_set} == {wanted}
+        return is_alike and (wanted is str or all(-_MOST <= each < _MOST for each in expectation.value_set))
     return False
 
 

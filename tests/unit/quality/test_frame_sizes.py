@@ -175,3 +175,30 @@ def test_columns_that_are_judged_have_statistics_however_many_there_are(tmp_path
         failed = (*judged.critical, *judged.warnings)
         assert {each for each in found if any(each in name for name in failed)} == found
         assert len(judged.statistics["rows"].columns) == 100
+
+
+def test_columns_whose_names_differ_in_case_alone_are_judged_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "_is_alike_on_spark", lambda *_: False)
+    asked = [next(of(kind, "N")) for kind in ALL if "column" in gxe.__dict__[kind].__fields__]
+    assert len(asked) > 20
+    apart, alike = ([{"_key": row["_key"], other: row["x"], "N": row["n"]} for row in ROWS] for other in ("other", "n"))
+    expected = {name: told(each) for name, each in verdict(tmp_path, asked, apart).outcomes.items()}
+    for most in (300_000, 1):
+        monkeypatch.setattr(gate, "ROWS_IN_MEMORY", most)
+        found = verdict(tmp_path, asked, alike).outcomes
+        assert {name: told(each) for name, each in found.items()} == expected
+
+
+def test_columns_that_cannot_be_told_apart_block(tmp_path: Path) -> None:
+    asked = [
+        gxe.ExpectColumnPairValuesToBeEqual(column_A="n", column_B="N", severity="info"),
+        gxe.ExpectColumnValuesToNotBeNull(column="N", row_condition=Column("n") == 1, severity="info"),
+        ExpectNoEnd(column="n", severity="info"),
+    ]
+    rows = gxe.ExpectTableRowCountToEqual(value=1)
+    found = verdict(tmp_path, [*asked, rows], [{"_key": "k", "n": 1, "N": 1}])
+    assert len(found.critical) == len(asked)
+    assert all("has that name in another case" in found.outcomes[name] for name in found.critical)
+    assert found.outcomes["rows: expect_table_row_count_to_equal(value=1)"] == "passed"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 
 from riverrun.cli import main as cli
 from riverrun.errors import BrokerError, EngineError
@@ -73,10 +74,14 @@ def test_only_a_command_that_ends_well_prepares_spark(
     monkeypatch.setattr(atexit, "unregister", forgotten.append)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
-    def command() -> None:
-        raise SystemExit(end) if isinstance(end, int) else end
+    app = typer.Typer()
 
-    monkeypatch.setattr(cli, "app", command)
+    @app.command()
+    def command() -> None:
+        raise typer.Exit(end) if isinstance(end, int) else end
+
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(sys, "argv", ["riverrun"])
     with pytest.raises(SystemExit):
         cli.main()
     assert bool(forgotten) is not prepares

@@ -7,6 +7,7 @@ import os
 import sys
 from functools import cached_property
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,9 +32,10 @@ from riverrun.cli.output import echo
 from riverrun.cli.project import INTERRUPTED, Settings, flag, prepare_nothing, told
 from riverrun.cli.signals import interrupt_on_sigterm
 from riverrun.config.addons import BUILT_IN, AddOn, others, part_of, refuse_taken
+from riverrun.config.code import users_line
 from riverrun.config.project import SECTIONS
 from riverrun.config.secrets import TOKEN
-from riverrun.errors import ConfigError
+from riverrun.errors import ConfigError, StreamsError, as_exception
 from riverrun.hosting.process import LogStyle, start_logging
 
 if TYPE_CHECKING:
@@ -178,6 +180,11 @@ def _run() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        # Commands end in typer. Called by a user's code, such as a sink, it would pass for the end of the command.
+        if {"typer", "click"} & {*Path(extract_tb(end.__traceback__)[-1].filename).parts}:
+            raise
+        sys.exit(told(StreamsError(str(as_exception(end)), hint=users_line(end))))
     except Exception as error:
         code = told(error)
         if code is None:

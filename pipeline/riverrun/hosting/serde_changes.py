@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.serde.api import Serde, placed
 from riverrun.serde.serdes import BYTES, is_json, simple_format
 from riverrun.serde.written_form import examples, field_paths, form_of, is_certain
@@ -141,9 +142,10 @@ def _compare_json(old: Mapping[str, Any], new: Mapping[str, Any], serde: Serde[A
             value = serde.deserialize(data)
             # A key has to be written again as it was, or the store does not find its row.
             written = serde.serialize(value) if is_key else data
-        except Exception as error:  # noqa: BLE001 - a user's class may raise anything
+        except USER_ERRORS as error:  # a user's class may raise anything
+            reason = as_exception(error)
             if error.__cause__ is None:
-                reasons[str(error)] = None
+                reasons[str(reason)] = None
             # The class itself refuses the example, which may be unlike all rows.
             else:
                 is_sure = False

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from riverrun.decoders import UnreadableError, Word, foreign_decoder
-from riverrun.errors import BrokerError, StateSchemaError
+from riverrun.errors import USER_ERRORS, BrokerError, StateSchemaError, as_exception
 from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.serde_changes import compare, described, name_of
 from riverrun.kafka.ranges import read_range
@@ -313,8 +313,8 @@ def _why_unreadable(keys: Serde[Any], values: Serde[Any], key: bytes | None, val
     # An error of a schema registry says nothing about the row.
     except BrokerError:
         raise
-    except Exception as error:  # noqa: BLE001 - a serde may raise anything
-        return f"{type(error).__name__}: {error}"
+    except USER_ERRORS as error:  # a serde may raise anything
+        return f"{type(error).__name__}: {as_exception(error)}"
     return None
 
 
@@ -322,7 +322,8 @@ def _key_text(found: WrittenTopic, key: bytes | None) -> str:
     """Return a key for a message: as its serde reads it, or else its bytes."""
     try:
         return shown(None if key is None else found.key_serde.deserialize(key))
-    except Exception:  # noqa: BLE001 - the key itself may be the problem
+    except USER_ERRORS as error:  # the key itself may be the problem
+        as_exception(error)
         return shown(key)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from riverrun.decoders import converter, json_decoder
-from riverrun.errors import ConfigError, StateError
+from riverrun.errors import USER_ERRORS, ConfigError, StateError, as_exception
 from riverrun.serde.exact_values import in_microseconds
 from riverrun.spark.columns import TIME
 from riverrun.spark.store_files import PARQUET, check_sums
@@ -256,8 +256,8 @@ class RowsOfFile:
             try:
                 found.append(reader.make(parts))
             # A serde may raise anything.
-            except Exception as error:
-                raise self.error(number, f"{reader.names[0]} does not fit: {error}") from error
+            except USER_ERRORS as error:
+                raise self.error(number, f"{reader.names[0]} does not fit: {as_exception(error)}") from error
         return found[0], found[1]
 
     def error(self, number: int, why: str, hint: str = _HINT) -> StateError:

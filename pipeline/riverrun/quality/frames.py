@@ -32,7 +32,7 @@ _INT_DIGITS, _MAX_DIGITS = 19, 38
 BATCH_ROWS = 20_000
 # The lowest 1,024 of all 64-bit hashes estimate the number of distinct values with an error of about 3 %.
 _HASHES, _ALL_HASHES = 1024, 2.0**64
-# Columns with statistics, so that records of checks stay small.
+# Columns with statistics, so that records of checks stay small. These records list all that is expected anyway.
 _MOST_COLUMNS = 100
 # Directories that do not have the name of a check's rows are not Riverrun's, and are never deleted.
 _ROWS_OF_CHECK = re.compile(r"\d{8}T\d{6}\.\d{6}Z-.+")
@@ -72,7 +72,7 @@ class ColumnStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Statistics of a frame, and of its first 100 columns by name."""
+    """Statistics of a frame, and by name of the columns that are judged, with others up to 100 columns."""
 
     rows: int
     columns: Mapping[str, ColumnStatistics] = field(default_factory=dict)
@@ -114,9 +114,12 @@ class Frame:
                 found = found.withColumn(name, functions.when(~functions.isnan(column), column))
         return found
 
-    def statistics(self) -> Statistics:
+    def statistics(self, judged: Iterable[str] = ()) -> Statistics:
         """Return statistics of its rows, with only one file of them in memory."""
-        columns = {name: _Counted() for name in self.columns[:_MOST_COLUMNS]}
+        wanted = set(judged)
+        first = [name for name in self.columns if name in wanted]
+        others = [name for name in self.columns if name not in wanted]
+        columns = {name: _Counted() for name in first + others[: max(0, _MOST_COLUMNS - len(first))]}
         for path in sorted(self.directory.glob("*.parquet")) if self.rows else ():
             table = _parquet().read_table(path)
             for name, counted in columns.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import nearest
 from riverrun.config.secrets import make_directory, redacted, share_with_group
-from riverrun.errors import StreamsError
+from riverrun.errors import USER_ERRORS, StreamsError, as_exception
 from riverrun.extras import require_extra
 from riverrun.quality.frames import keep_newest, rows_of_check, write_lines
 from riverrun.records import counted
@@ -121,8 +121,9 @@ def validated(context: Any, definition: Any, rows: Any, result_format: Any, repo
         try:
             action._data_context = context  # noqa: SLF001 - as its checkpoint does
             action.run(checkpoint_result=found)
-        except Exception as error:  # noqa: BLE001 - recipients that do not answer do not change the findings
-            log.warning("the action %s of a check failed: %s", getattr(action, "name", action), error)
+        # Recipients that do not answer do not change the findings.
+        except USER_ERRORS as error:
+            log.warning("the action %s of a check failed: %s", getattr(action, "name", action), as_exception(error))
     ((identifier, result),) = found.run_results.items()
     return result, f"{SITE}/validations/{'/'.join(identifier.to_tuple())}.html" if docs else ""
 
@@ -140,6 +141,8 @@ def _files(directory: Path) -> dict[str, str]:
 
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
+HAS_VALUES = "column {} has values"
+"""The rule that a column breaks which has lost all its values."""
 # Larger frames are judged by a local Spark where it finds what pandas finds, else in pandas with only the columns needed.
 ROWS_IN_MEMORY = 300_000
 # This logger reports temporary directories; the library sets its level when it is imported.
@@ -159,13 +162,17 @@ _OF_ROWS = frozenset(
         "expect_table_row_count_to_equal",
     }
 )
-_OF_NULLS = frozenset({"expect_column_values_to_be_null", "expect_column_values_to_not_be_null"})
+_NO_VALUES = "expect_column_values_to_be_null"
+_OF_NULLS = frozenset({_NO_VALUES, "expect_column_values_to_not_be_null"})
+# Whole numbers of Spark are below it.
+_MOST = 2**63
 _OF_SETS = frozenset({"expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set"})
 _NAMES_COLUMNS = "column", "column_A", "column_B"
 _NAMES_LISTS = ("column_list",)
 _NOT_NAMED = frozenset({"batch_id", "result_format"})
 _SUMMARY = "SUMMARY"
 _SHOWN = 3
+_NAMELESS = "an error without a message"
 _SOURCE = "riverrun"
 
 
@@ -217,7 +224,8 @@ def judge(
         if_empty: Severity of an empty frame.
         report: Where results go; defaults to the verdict alone.
     """
-    report, statistics = report or GateReport(), frame.statistics()
+    report = report or GateReport()
+    statistics = frame.statistics([column for each in expectations for column in _columns_of(each.configuration)])
     found, pages, failing = _Findings(name), dict[str, str](), list[Any]()
     # Without rows, most expectations pass: an empty frame has to be a finding of its own.
     found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))
@@ -227,6 +235,10 @@ def judge(
     for each in asked if not frame.rows else ():
         if each not in judged:
             found.add(_name(each.configuration), INFO, "it was not judged, as there are no rows")
+    for each in [*judged]:
+        if other := _taken_for(each, frame.columns):
+            judged.remove(each)
+            found.add(_name(each.configuration), CRITICAL, _unable(f"column {other!r} has that name in another case"))
     waiting = [(kind, part) for kind, alike in _by_format(judged, keys) for part in _parts(alike, frame)]
     while waiting:
         result_format, part = waiting.pop(0)
@@ -235,7 +247,9 @@ def judge(
             result, page = _validate(subject, frame, part, spark, result_format, report)
         except StreamsError:
             raise
-        except Exception as error:  # noqa: BLE001 - one expectation is not to keep the others from being judged
+        # One expectation is not to keep the others from being judged.
+        except USER_ERRORS as raised:
+            error = as_exception(raised)
             # The library fails a validation as a whole, so halves are judged until the expectation at fault is alone.
             if len(part.expectations) > 1:
                 half = len(part.expectations) // 2
@@ -246,11 +260,10 @@ def judge(
             continue
         pages |= {subject: page} if page else {}
         failing += found.add_results(part.expectations, result.results, frame, statistics)
-    columns = {column for each in judged for column in _columns_of(each.configuration)}
-    found.add_emptied(columns, statistics, earlier)
-    asked = [each.configuration for each in judged]
-    missing = {column for each in asked if each.type.endswith("_null") for column in _columns_of(each)}
-    found.add_odd(columns - missing, statistics)
+    by_kind = [(each.configuration.type, column) for each in judged for column in _columns_of(each.configuration)]
+    columns = {column for _, column in by_kind}
+    found.add_emptied(columns - {column for kind, column in by_kind if kind == _NO_VALUES}, statistics, earlier)
+    found.add_odd(columns - {column for kind, column in by_kind if kind in _OF_NULLS}, statistics)
     if failing and report.rows:
         _keep_rows(found, frame, failing, spark, report)
     critical, warnings = tuple(found.failed[CRITICAL]), tuple(found.failed[WARNING])
@@ -325,15 +338,15 @@ class _Findings:
 
     def add_emptied(self, judged: set[str], statistics: Statistics, earlier: Sequence[Statistics]) -> None:
         """Warn of columns whose rows all lack a value, if by the last frame's share of such rows that is no accident."""
-        before = next((each for each in earlier if each.rows), None)
-        if before is None or not statistics.rows:
-            return
-        for column in sorted(judged & before.columns.keys() & statistics.columns.keys()):
-            now, then = statistics.columns[column], before.columns[column]
-            if now.nulls == statistics.rows and not is_accident(then.nulls / before.rows, statistics.rows):
-                lacked = f"in the last check, {then.nulls:,} of {before.rows:,} had none"
+        for column in sorted(judged & statistics.columns.keys()):
+            before = next((each for each in earlier if each.rows and column in each.columns), None)
+            if before is None or not 0 < statistics.rows == statistics.columns[column].nulls:
+                continue
+            then = before.columns[column].nulls
+            if not is_accident(then / before.rows, statistics.rows):
+                lacked = f"in the last check without this warning, {then:,} of {before.rows:,} had none"
                 told = f"none of {counted(statistics.rows, 'row')} has one; {lacked}"
-                self.add(f"column {column} has values", WARNING, told)
+                self.add(HAS_VALUES.format(column), WARNING, told)
 
     def add_odd(self, judged: set[str], statistics: Statistics) -> None:
         """Warn of NaN in columns: expectations pass on it, except for those about missing values."""
@@ -345,14 +358,15 @@ class _Findings:
     def _add_result(self, name: str, result: Any, valueless: str) -> bool:
         """Add a result, and return whether there are rows that do not meet the expectation."""
         config = result.expectation_config
+        found = result.result or {}
         if result.success:
-            self.add(name, INFO, "", (result.result or {}).get("details", {}).get("compared", valueless))
+            self.add(name, INFO, "", found.get("details", {}).get("compared", valueless or _unjudged(found)))
             return False
         exception = _exception(getattr(result, "exception_info", None) or {})
         if exception:
             self.add(name, CRITICAL, _unable(exception))
         else:
-            self.add(name, _severity(config), _observed(result.result or {}))
+            self.add(name, _severity(config), _observed(found))
         return not exception
 
 
@@ -362,7 +376,8 @@ def _by_format(expectations: Sequence[Any], keys: Sequence[str]) -> list[tuple[d
     for each in expectations:
         given = each.result_format if "result_format" in each.__fields_set__ else _SUMMARY
         own = dict(given) if isinstance(given, dict) else {"result_format": getattr(given, "value", given)}
-        result_format = {_INDEX: list(keys), **own}
+        # Spark refuses an index of no columns.
+        result_format = {_INDEX: list(keys), **own} if keys else own
         found.setdefault(repr(result_format), (result_format, []))[1].append(each)
     return list(found.values())
 
@@ -385,17 +400,31 @@ def _parts(expectations: list[Any], frame: Frame) -> list[_Part]:
     """Group the expectations of a frame by what judges them, so that no large frame is in memory as a whole."""
     # A verdict must not depend on the number of rows. Regular expressions, conditions, types, conversions and medians of Spark
     # differ from those of pandas, so it only gets expectations without them.
-    if frame.rows <= ROWS_IN_MEMORY:
+    if frame.rows <= ROWS_IN_MEMORY and _have_own_names(frame.columns):
         return [_Part(expectations)]
-    kinds, alike = frame.kinds(), list[Any]()
+    is_for_spark = frame.rows > ROWS_IN_MEMORY and _have_own_names(frame.columns, strange=".`")
+    kinds, alike = frame.kinds() if is_for_spark else {}, list[Any]()
     others: dict[frozenset[str] | None, list[Any]] = {}
     for each in expectations:
-        if _is_alike_on_spark(each, kinds):
+        if kinds and _is_alike_on_spark(each, kinds):
             alike.append(each)
         else:
             others.setdefault(_needed(each, frame.columns), []).append(each)
     parts = [_Part(each, columns) for columns, each in others.items()]
     return [_Part(alike, is_of_spark=True), *parts] if alike else parts
+
+
+def _have_own_names(columns: Sequence[str], strange: str = "") -> bool:
+    """Return whether engines find each column: they take `n` for `N`, and Spark takes `a.b` for a field of `a`."""
+    return len({each.casefold() for each in columns}) == len(columns) and not {*"".join(columns)} & {*strange}
+
+
+def _taken_for(expectation: Any, columns: Sequence[str]) -> str | None:
+    """Return a column that would be judged in place of one that is named, as both have to be in memory; None without one."""
+    named, needed = {*_columns_of(expectation.configuration)}, _needed(expectation, columns)
+    present = sorted(named.union(columns if needed is None else needed))
+    pairs = ((each, name) for each in present for name in named)
+    return next((each for each, name in pairs if each != name and each.casefold() == name.casefold()), None)
 
 
 def _is_alike_on_spark(expectation: Any, kinds: Mapping[str, Any]) -> bool:
@@ -411,7 +440,8 @@ def _is_alike_on_spark(expectation: Any, kinds: Mapping[str, Any]) -> bool:
         return named in {"int64", "double"} and bounds <= {int, float}
     if kind in _OF_SETS:
         wanted = {"int64": int, "string": str}.get(named)
-        return bool(expectation.value_set) and {type(each) for each in expectation.value_set} == {wanted}
+        is_alike = bool(expectation.value_set) and {type(each) for each in expectation.value_set} == {wanted}
+        return is_alike and (wanted is str or all(-_MOST <= each < _MOST for each in expectation.value_set))
     return False
 
 
@@ -526,6 +556,16 @@ def _valueless(config: Any, statistics: Statistics) -> str:
     return f"none of {counted(statistics.rows, 'row')} has a value"
 
 
+def _unjudged(found: Mapping[str, Any]) -> str:
+    """Return that an expectation of rows has passed without any, as a condition or missing values left them all out."""
+    rows = found.get("element_count")
+    return (
+        "it was not judged, as it leaves out all rows"
+        if rows is not None and rows == found.get("missing_count", 0)
+        else ""
+    )
+
+
 def _columns_of(config: Any) -> list[str]:
     """Return the columns that an expectation needs; expectations about the columns of a table need none."""
     if config.type.startswith(("expect_column_to_exist", "expect_table_")):
@@ -553,9 +593,8 @@ def _exception(info: Any) -> str | None:
     """Return the message of an exception, which the library reports per metric or as a whole."""
     if not isinstance(info, dict):
         return None
-    own = info.get("exception_message")
-    if own or "exception_message" in info:
-        return own or None
+    if "exception_message" in info:
+        return info["exception_message"] or (_NAMELESS if info.get("raised_exception") else None)
     return next((message for message in map(_exception, info.values()) if message), None)
 
 

@@ -13,10 +13,13 @@ from riverrun.errors import BrokerError
 from riverrun.hosting.control_topic import ControlTopic, readable
 from riverrun.quality.expectations import RUNS, WORKERS
 from riverrun.quality.frames import Statistics  # noqa: TC001 - msgspec reads the annotation
+from riverrun.quality.gate import HAS_VALUES
 from riverrun.records import OffsetVector
 from riverrun.releases.worker_quality import TaskWork  # noqa: TC001 - msgspec reads the annotation
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from riverrun.kafka.admin import Admin
     from riverrun.quality.gate import Verdict
 
@@ -99,6 +102,13 @@ def _is_counted(name: str) -> bool:
     return name not in _NOT_COUNTED and not name.endswith(_DIFFERENCE)
 
 
+def _without_emptied(name: str, statistics: Statistics, warnings: Collection[str]) -> Statistics:
+    # Otherwise the next gate would find that a column without values is nothing new, and ask nobody.
+    columns = statistics.columns
+    kept = {each: columns[each] for each in columns if f"{name}: {HAS_VALUES.format(each)}" not in warnings}
+    return replace(statistics, columns=kept)
+
+
 _record = foreign_decoder(CheckRecord)
 
 
@@ -138,7 +148,7 @@ class CheckLog:
             seen |= {each.run} - {""}
             # What failed critically is not as expected, so it is no measure either.
             for name, statistics in each.statistics.items() if not each.critical else ():
-                found.setdefault(name, []).append(statistics)
+                found.setdefault(name, []).append(_without_emptied(name, statistics, each.warnings))
         return found
 
     def put(self, record: CheckRecord) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from statistics import median
 from typing import TYPE_CHECKING
 
 from riverrun.quality.gate import Verdict, are_accidents, is_accident
@@ -22,6 +23,8 @@ _MOST_INTERVALS = 100_000
 _SHOWN = 3
 # Of all rows: if fewer are left, no part is said to have lost its rows because others did.
 _LEAST = 0.1
+# Of the rows that parts usually have: fewer in all lost parts are worth a note, and no approval.
+_FEW = 0.01
 
 
 class EmptiedParts:
@@ -127,8 +130,12 @@ def _verdict(
     told = "; ".join(f"none in {named(part)}, the live version {old[part]:,}" for part in lost[:_SHOWN])
     more = f"; and so in {counted(len(lost) - _SHOWN, f'further {kind}')}" if len(lost) > _SHOWN else ""
     total = sum(old[part] for part in lost)
-    found = f"failed: {counted(total, unit)} lost in {counted(len(lost), kind)}: {told}{more}"
-    return Verdict({name: found}, warnings=(name,))
+    found = f"{counted(total, unit)} lost in {counted(len(lost), kind)}: {told}{more}"
+    others = old.keys() - set(lost)
+    usual = median([old[part] for part in others if old[part] > 0] or [0])
+    if total < _FEW * usual:
+        return Verdict({name: f"noted: {found}. Others have {usual:,.0f}"})
+    return Verdict({name: f"failed: {found}"}, warnings=(name,))
 
 
 def _named_partition(number: int) -> str:

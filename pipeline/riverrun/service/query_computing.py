@@ -12,7 +12,7 @@ import msgspec
 
 from riverrun.config.checks import read_text
 from riverrun.dsl.builder import StreamsBuilder
-from riverrun.errors import StreamsError
+from riverrun.errors import USER_ERRORS, StreamsError, as_exception
 from riverrun.kafka.admin import Admin
 from riverrun.runtime.serde_places import with_places
 from riverrun.service.processes import Mistake, Planned, PushQuery
@@ -105,8 +105,8 @@ class _Follower:
             return Mistake("bad-statement", str(error), 400)
         except StreamsError as error:
             return Mistake("query-failed", str(error)[:_SHOWN], 503)
-        except Exception as error:  # noqa: BLE001 - of a record, or a mistake of ours: only this answer is lost
-            return Mistake("query-failed", f"{type(error).__name__}: {str(error)[:_SHOWN]}", 503)
+        except USER_ERRORS as error:  # of a record, or a mistake of ours: only this answer is lost
+            return Mistake("query-failed", f"{type(error).__name__}: {str(as_exception(error))[:_SHOWN]}", 503)
         return None
 
 
@@ -123,9 +123,9 @@ class _Computer:
             return self._plan(question) if isinstance(question, str) else self._rows(*question)
         except StreamsError as error:
             return Mistake("bad-statement", str(error), 400)
-        except Exception as error:  # noqa: BLE001 - of a record, or a mistake of ours: only this answer is lost
+        except USER_ERRORS as error:  # of a record, or a mistake of ours: only this answer is lost
             status = 400 if isinstance(question, str) else 503
-            return Mistake("query-failed", f"{type(error).__name__}: {str(error)[:_SHOWN]}", status)
+            return Mistake("query-failed", f"{type(error).__name__}: {str(as_exception(error))[:_SHOWN]}", status)
 
     def _plan(self, text: str) -> Planned:
         pulled = _parsed(text, self._catalog)

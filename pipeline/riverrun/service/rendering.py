@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.records import shortened
 from riverrun.serde.api import shown_reader
 from riverrun.serde.serdes import without_odd_numbers
@@ -57,8 +58,9 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
             # Not the text itself: spaces may differ from what the serde writes, and stores compare bytes.
             return serde.serialize(serde.deserialize(text.encode()))
         return serde.serialize(read(text))
-    except Exception as error:  # a serde may raise anything
-        message = f"{shortened(text)} is not a key of serde {serde.name}: {shortened(str(error), _LONGEST_REASON)}"
+    except USER_ERRORS as error:  # a serde may raise anything
+        reason = shortened(str(as_exception(error)), _LONGEST_REASON)
+        message = f"{shortened(text)} is not a key of serde {serde.name}: {reason}"
         raise ValueError(message) from error
 
 
@@ -70,8 +72,8 @@ def prefix_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
 def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
     try:
         serde.deserialize(data)
-    except Exception as error:  # as above
-        reason = shortened(str(error), _LONGEST_REASON)
+    except USER_ERRORS as error:  # as above
+        reason = shortened(str(as_exception(error)), _LONGEST_REASON)
         raise ValueError(f"{shortened(text)} is not the base64url of a key of serde {serde.name}: {reason}") from error
     return data
 

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.partitioning import partition_for
 from riverrun.runtime.layout import full_name
 from riverrun.topology.nodes import SinkNode
@@ -75,8 +76,9 @@ class StorePlace:
     def _chosen(self, partitioner: StreamPartitioner, key: object) -> Partitions:
         try:
             return partitioner(self.topic, key, None, len(self.tasks))
-        except Exception as error:  # it is the user's code
-            message = f"The partitioner of {self.topic} failed without a value: {type(error).__name__}: {error}"
+        except USER_ERRORS as error:
+            failed = as_exception(error)
+            message = f"The partitioner of {self.topic} failed without a value: {type(failed).__name__}: {failed}"
             raise ValueError(message) from error
 
 

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import inspect
 
-from riverrun.errors import DeserializationError
+from riverrun.errors import USER_ERRORS, DeserializationError, as_exception
 from riverrun.serde.api import field_names, plain_reader
 from riverrun.serde.exact_values import (
     TimeMisfitError,
@@ -97,8 +97,8 @@ class Columns:
         for number, each in enumerate(data):
             try:
                 values.append(None if each is None else self.read(each))
-            except Exception as error:  # a serde may raise anything
-                message = f"A {self.what} cannot be read: {error}"
+            except USER_ERRORS as error:  # a serde may raise anything
+                message = f"A {self.what} cannot be read: {as_exception(error)}"
                 raise DeserializationError(message, hint=_hint(error)).at(**places(number)) from error
         return [array(column, values, places) for column in self.columns]
 
@@ -119,7 +119,7 @@ def array(column: FrameColumn, values: Sequence[Any], places: Callable[[int], di
         raise
 
 
-def _hint(error: Exception) -> str | None:
+def _hint(error: BaseException) -> str | None:
     return error.hint if isinstance(error, TimeMisfitError) else None
 
 

@@ -216,6 +216,7 @@ class SnapshotStore:
 
     def _upload(self, source: Path, file: StateFile) -> None:
         place = self._place(_FILES, file.sha256)
+        require_no_links(self._files, self._root, place)
         # A smaller file is an interrupted upload.
         if self._files.exists(place) and self._files.size(place) == file.size:
             return
@@ -234,14 +235,16 @@ class SnapshotStore:
 
     def _collect(self) -> None:
         """Remove the oldest snapshots, and the files that only they have."""
-        names = self._names()
-        old, kept = names[: -self._keep], names[-self._keep :]
+        listed = {name: self._listed(name) for name in self._names()}
+        # A file that is no manifest does not take the place of a snapshot.
+        kept = [name for name, files in listed.items() if files][-self._keep :]
+        old = [name for name in listed if name < kept[0]] if len(kept) == self._keep else []
         if not old:
             return
         require_no_links(self._files, self._root, self._place(_FILES))
         # Only files that a manifest lists: others are being uploaded.
-        needed = {file.sha256 for name in kept for file in self._listed(name)}
-        for digest in sorted({file.sha256 for name in old for file in self._listed(name)} - needed):
+        needed = {file.sha256 for name in kept for file in listed[name]}
+        for digest in sorted({file.sha256 for name in old for file in listed[name]} - needed):
             if self._files.exists(self._place(_FILES, digest)):
                 self._files.rm_file(self._place(_FILES, digest))
         # Last: after an interruption, they still list the files to remove.
@@ -262,12 +265,12 @@ class SnapshotStore:
         try:
             # fsspec keeps listings, and other processes write here.
             self._files.invalidate_cache()
-            found = self._files.ls(self._place(_MANIFESTS), detail=False)
+            found = self._files.ls(self._place(_MANIFESTS), detail=True)
         except FileNotFoundError:
             return []
         except Exception as error:  # as above
             raise SnapshotError(f"Snapshots at {self._url} cannot be listed: {error}") from error
-        names = (path.rstrip("/").rsplit("/", 1)[-1] for path in found)
+        names = (each["name"].rsplit("/", 1)[-1] for each in found if each["type"] != "directory")
         # Files of other tools would count as snapshots otherwise.
         return sorted(name for name in names if name.endswith(_SUFFIX))
 

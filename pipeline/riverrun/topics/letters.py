@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from riverrun.decoders import Line, Time, Word, foreign_decoder
-from riverrun.errors import ConfigError, RangeError, TaskMigratedError, UnderWayError
+from riverrun.errors import USER_ERRORS, ConfigError, RangeError, TaskMigratedError, UnderWayError, as_exception
 from riverrun.hosting import control_topic
 from riverrun.hosting.control_topic import ControlTopic, lock_name
 from riverrun.hosting.process import SystemClock, this_user
@@ -389,7 +389,8 @@ def decoded_record(topology: Topology, letter: DeadLetter) -> tuple[str, str]:
 def _decoded(serde: Serde[Any], data: bytes | None) -> str:
     try:
         return "null" if data is None else readable(shown_reader(serde)(data))
-    except Exception:  # noqa: BLE001 - a serde may raise anything, and letters have what it cannot read
+    except USER_ERRORS as error:  # a serde may raise anything, and letters have what it cannot read
+        as_exception(error)
         return text_of(data)
 
 

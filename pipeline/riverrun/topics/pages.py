@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, OffsetRange, OffsetVector
 from riverrun.serde.api import shown_reader
@@ -148,8 +149,8 @@ def _decoded(serde: Serde[Any], data: bytes | None) -> tuple[Any, str, str | Non
     try:
         value = shown_reader(serde)(data)
         return jsonable(value), readable(value), None
-    except Exception as error:  # noqa: BLE001 - a serde may raise anything, and topics have what it cannot read
-        problem = f"not read by serde {serde.name}: {type(error).__name__}: {error}"
+    except USER_ERRORS as error:  # a serde may raise anything, and topics have what it cannot read
+        problem = f"not read by serde {serde.name}: {type(error).__name__}: {as_exception(error)}"
         return data[:_FIRST_BYTES].hex(), data.decode(errors="replace"), problem[:_LONGEST_PROBLEM]
 
 

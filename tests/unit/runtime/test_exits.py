@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import signal
 import sys
@@ -32,6 +31,7 @@ from riverrun import (
 from riverrun.state.api import StoreBuilder, StoreKind
 from riverrun.testing import TopologyTestDriver
 from tests import handlers
+from tests.unit.ends import ENDS, OwnError, interrupted, own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,48 +42,6 @@ STRINGS, TO_STRINGS = Consumed(STRING, STRING), Produced(STRING, STRING)
 PLACE = "task 0_0, topic in, partition 0, offset 1"
 
 
-ENOUGH = "enough"
-
-
-class OwnError(BaseException):
-    """An end that is no exception of Python's."""
-
-
-def generator_closed() -> Any:
-    """End a generator as its caller does."""
-    raise GeneratorExit
-
-
-def cancelled() -> Any:
-    raise asyncio.CancelledError(ENOUGH)
-
-
-def interrupted() -> Any:
-    raise KeyboardInterrupt
-
-
-def own() -> Any:
-    raise OwnError(ENOUGH)
-
-
-def stopped() -> Any:
-    raise StopIteration(ENOUGH)
-
-
-def in_a_group() -> Any:
-    raise BaseExceptionGroup(ENOUGH, [KeyboardInterrupt(), SystemExit(3)])
-
-
-ENDS: dict[Callable[[], Any], str] = {
-    lambda: sys.exit("enough"): r"sys\.exit\('enough'\) was called",
-    generator_closed: r"GeneratorExit\(\) was raised",
-    cancelled: r"CancelledError\('enough'\) was raised",
-    interrupted: r"KeyboardInterrupt\(\) was raised",
-    own: r"OwnError\('enough'\) was raised",
-    stopped: "StopIteration",
-    in_a_group: r"BaseExceptionGroup\('enough', .* was raised",
-}
-"""Ways in which a function ends that is no ordinary error, and what is said of them."""
 present: list[Callable[[], Any]] = []
 
 

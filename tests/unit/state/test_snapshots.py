@@ -19,6 +19,7 @@ from riverrun.state.rocksdb import RocksDbBackend
 from riverrun.state.snapshots import Manifest, SnapshotStore, StateFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -259,3 +260,55 @@ def test_of_a_large_state_only_what_changed_travels_and_it_opens_where_nothing_w
     assert opened.table("t").get(b"new") == b"y"
     assert opened.table("t").get(b"999") == b"x" * 100
     opened.close()
+
+
+def sparse(place: Path) -> None:
+    place.touch()
+    os.truncate(place, 2**40)
+
+
+BECOME: dict[str, Callable[[Path, Path], object]] = {
+    "a link": lambda place, outside: place.symlink_to(outside),
+    "a link to nothing": lambda place, outside: place.symlink_to(outside.with_name("nothing")),
+    "a link to a device": lambda place, _: place.symlink_to("/dev/zero"),
+    "a pipe": lambda place, _: os.mkfifo(place),
+    "a directory": lambda place, _: place.mkdir(),
+    "no manifest": lambda place, _: place.write_bytes(b"{"),
+    "without end": lambda place, _: sparse(place),
+}
+
+
+@pytest.mark.parametrize("become", BECOME)
+def test_a_file_that_is_none_of_the_store_is_never_written(tmp_path: Path, become: str) -> None:
+    store = SnapshotStore(str(tmp_path / "store"), keep=1)
+    state, outside = directory(tmp_path, "state", {"a.sst": b"content"}), tmp_path / "outside"
+    outside.write_text("of somebody else")
+    first = store.publish(state, draft(1))
+    place = tmp_path / "store" / "files" / first.files[0].sha256
+    place.unlink()
+    BECOME[become](place, outside)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    if become in {"no manifest", "without end"}:
+        store.fetch(store.publish(state, draft(2)), tmp_path / "fetched")
+        return
+    with pytest.raises(SnapshotError, match="cannot be written"):
+        store.publish(state, draft(2))
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert outside.read_text() == "of somebody else"
+
+
+@pytest.mark.parametrize("become", BECOME)
+@pytest.mark.parametrize("name", ["000000000000000-x.json", "000000000000002-x.json", "999999999999999-x.json"])
+@pytest.mark.parametrize("keep", [1, 2])
+def test_what_is_no_manifest_takes_the_place_of_no_snapshot(tmp_path: Path, become: str, name: str, keep: int) -> None:
+    store = SnapshotStore(str(tmp_path / "store"), keep)
+    (tmp_path / "outside").write_text("of somebody else")
+    for number in range(1, 5):
+        store.publish(directory(tmp_path, f"state{number}", {"a.sst": b"%d" % number}), draft(number))
+        if number == 1:
+            BECOME[become](tmp_path / "store" / "manifests" / name, tmp_path / "outside")
+    assert [found.created_ms for found in store.manifests()] == [4, 3][:keep]
+    for found in store.manifests():
+        store.fetch(found, tmp_path / f"fetched{found.created_ms}")
+    assert len(stored(tmp_path / "store")) == keep
+    assert (tmp_path / "outside").read_text() == "of somebody else"

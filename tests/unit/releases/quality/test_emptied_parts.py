@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from random import Random
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ import riverrun.releases.emptied as emptied_module
 from riverrun import LONG, STRING, Window, Windowed, session_windowed, windowed
 from riverrun.quality.gate import Verdict
 from riverrun.releases.difference import Pair, TableRow
-from riverrun.releases.emptied import EmptiedParts, emptied_log, emptied_partitions
+from riverrun.releases.emptied import EmptiedParts, emptied, emptied_log, emptied_partitions
 from riverrun.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
@@ -90,6 +91,25 @@ def test_rows_that_have_other_times_in_the_candidate_are_not_lost() -> None:
     assert verdict([on(0), on(1), on(2)], STRING, STRING) == Verdict({})
     found = verdict([on(0), on(1, new=False), on(2)], STRING, STRING)
     assert "1 row lost in 1 interval: none in 1970-01-02" in found.outcomes[INTERVALS]
+
+
+@given(st.lists(st.integers(1, 2_000), min_size=2, max_size=30), st.data())
+def test_lost_rows_need_an_approval_unless_they_are_far_fewer_than_usual(sizes: list[int], data: Any) -> None:
+    old = dict(enumerate(sizes))
+    lost = data.draw(st.sets(st.sampled_from(range(len(sizes))), min_size=1, max_size=min(3, len(sizes) - 1)))
+    found = emptied_partitions("out", old, {part: rows for part, rows in old.items() if part not in lost})
+    usual = median(rows for part, rows in old.items() if part not in lost)
+    is_few = sum(old[part] for part in lost) * 100 < usual
+    assert found.warnings == (() if is_few else (PARTITIONS,))
+    assert found.outcomes[PARTITIONS].startswith("noted: " if is_few else "failed: ")
+    assert found.outcomes[PARTITIONS].endswith(f". Others have {usual:,.0f}") is is_few
+
+
+def test_many_small_windows_that_are_lost_together_need_an_approval() -> None:
+    nights = {hour: 5 for day in range(30) for hour in range(24 * day, 24 * day + 6)}
+    days = {hour: 1_000 for hour in range(24 * 30) if hour not in nights}
+    found = emptied("out", "interval", nights | days, days, str)
+    assert found.outcomes[INTERVALS].startswith("failed: 900 rows lost in 180 intervals")
 
 
 def test_offsets_of_a_log_are_not_called_rows() -> None:

@@ -76,8 +76,8 @@ def test_a_member_that_is_silent_is_let_go(cluster: Cluster, join: Callable[...,
     first, silent = join(b"one"), join(b"silent", session_ms=1000)
     first.until_knows(b"one", b"silent")
     silent.until_knows(b"one", b"silent")
-    silent.place._ends.set()  # noqa: SLF001 - it ends without a word
-    silent.place._member_id = ""  # noqa: SLF001 - so it does not leave
+    silent.place._ends.set()
+    silent.place._member_id = ""
     silent.place.close()
     cluster.pass_time(1100)
     first.until_knows(b"one")
@@ -124,9 +124,7 @@ def test_a_static_member_stays_until_its_session_is_over(cluster: Cluster, join:
     first.until_knows(b"one")
 
 
-def test_only_members_commit_while_a_group_has_some(
-    cluster: Cluster, unique: str, join: Callable[..., Member]
-) -> None:
+def test_only_members_commit_while_a_group_has_some(cluster: Cluster, unique: str, join: Callable[..., Member]) -> None:
     log, admin = new_partition(cluster, unique), Admin(cluster.kafka)
     admin.alter_offsets(unique, {log.tp: 1})
     member = join(b"one")
@@ -171,9 +169,9 @@ def test_offsets_of_missing_partitions_and_long_metadata_are_refused(cluster: Cl
         return raised_code(lambda: consumer.commit(offsets=offsets, asynchronous=False))
 
     assert commit(3, "") == KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert commit(0, "m" * 4097) == KafkaError.OFFSET_METADATA_TOO_LARGE
-    assert commit(0, "m" * 4096) == 0
-    assert consumer.committed([ClientTopicPartition(unique, 0)], 30)[0].metadata == "m" * 4096
+    assert commit(0, "m" * 4096) == KafkaError.OFFSET_METADATA_TOO_LARGE
+    assert commit(0, "m" * 4095) == 0
+    assert consumer.committed([ClientTopicPartition(unique, 0)], 30)[0].metadata == "m" * 4095
     consumer.close()
 
 
@@ -182,10 +180,10 @@ def test_consumers_share_the_partitions_of_a_topic(cluster: Cluster, unique: str
     settings = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "300"}
     given: list[set[int]] = [set(), set()]
     gave_up: list[int] = []
-    first, second = (PartitionShare(cluster.kafka, unique, [unique], settings) for _ in range(2))
+    shares = [PartitionShare(cluster.kafka, unique, [unique], settings)]
 
     def poll(number: int) -> None:
-        new = (first, second)[number].poll(lambda: gave_up.append(number))
+        new = shares[number].poll(lambda: gave_up.append(number))
         if new is not None:
             given[number] = {tp.partition for tp in new}
 
@@ -194,13 +192,16 @@ def test_consumers_share_the_partitions_of_a_topic(cluster: Cluster, unique: str
         poll(1)
 
     until(lambda: given[0] == {0, 1, 2}, "had everything", turn=lambda: poll(0))
+    shares.append(PartitionShare(cluster.kafka, unique, [unique], settings))
     until(lambda: sorted(map(len, given)) == [1, 2], "shared", turn=both)
     assert given[0] | given[1] == {0, 1, 2}
     assert gave_up[0] == 0
-    second.close()
+    shares[1].close()
     until(lambda: given[0] == {0, 1, 2}, "had everything again", turn=lambda: poll(0))
-    first.note({TopicPartition(unique, 0): 5}, "copy")
-    until(lambda: Admin(cluster.kafka).committed(unique, [TopicPartition(unique, 0)]) != {}, "noted", turn=lambda: poll(0))
+    shares[0].note({TopicPartition(unique, 0): 5}, "copy")
+    until(
+        lambda: Admin(cluster.kafka).committed(unique, [TopicPartition(unique, 0)]) != {}, "noted", turn=lambda: poll(0)
+    )
     first.close()
     assert Admin(cluster.kafka).group(unique).state == "empty"
 

@@ -196,7 +196,9 @@ def test_readers_without_an_offset_begin_where_their_policy_says(cluster: Cluste
     log.write((b"k", b"a", now), (b"k", b"b", now))
 
     def first(policy: str) -> int | None:
-        consumer = cluster.raw_consumer(group_id=f"{unique}.{policy}", auto_offset_reset=policy, enable_partition_eof=True)
+        consumer = cluster.raw_consumer(
+            group_id=f"{unique}.{policy}", auto_offset_reset=policy, enable_partition_eof=True
+        )
         consumer.assign([ClientTopicPartition(unique, 0)])
         message = consumer.poll(30)
         consumer.close()

@@ -15,7 +15,7 @@ import types
 import uuid
 from collections import deque
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -153,6 +153,33 @@ class Condition:
         self._waiting.clear()
 
 
+class RequestLock:
+    """`riverrun.testing.cluster.waiting.Waiting`, in turns."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._lock = Lock(turns, counts=True)
+
+    def __enter__(self) -> Self:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._lock.release()
+
+    def wait_until(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
+        count = self._lock.give_up()
+        self._turns.wait_until(lambda: not self._lock.locked() and predicate(), timeout_s)
+        self._lock.take_back(count)
+        return predicate()
+
+    def changed(self) -> None:
+        """Do nothing: conditions are looked at before each turn."""
+
+    def now_s(self) -> float:
+        return self._turns.read_ns() / 1e9
+
+
 class Event:
     """`threading.Event`."""
 
@@ -287,6 +314,11 @@ class Future(concurrent.futures.Future[T]):
     def __init__(self, turns: Turns) -> None:
         super().__init__()
         self._condition: Any = Condition(turns)
+        self._state: str
+
+    def done(self) -> bool:
+        # Without the lock: conditions of waits call this.
+        return self._state not in {"PENDING", "RUNNING"}
 
 
 class ThreadPoolExecutor(concurrent.futures.Executor):
@@ -360,10 +392,6 @@ def _wait(
         done = [each for each in futures if each.done()]
         if return_when == concurrent.futures.FIRST_COMPLETED and done:
             return True
-        if return_when == concurrent.futures.FIRST_EXCEPTION and any(
-            not each.cancelled() and each.exception() for each in done
-        ):
-            return True
         return len(done) == len(futures)
 
     turns.wait_until(is_enough, timeout)
@@ -371,7 +399,7 @@ def _wait(
     return done, futures - done
 
 
-class _Namespace(types.ModuleType):
+class Namespace(types.ModuleType):
     """A module in which some names have other values."""
 
     def __init__(self, module: ModuleType, names: Mapping[str, object]) -> None:
@@ -423,7 +451,7 @@ def simulated(turns: Turns, package: str = "riverrun", also: Iterable[tuple[obje
     pairs += [(getattr(time, name), getattr(clock, name)) for name in ("sleep", "time", "time_ns", "monotonic")]
     pairs += [(getattr(time, name), getattr(clock, name)) for name in ("monotonic_ns", "perf_counter")]
     for module, names in _by_name(turns):
-        pairs.append((module, _Namespace(module, names)))
+        pairs.append((module, Namespace(module, names)))
         pairs += [(getattr(module, name), stand_in) for name, stand_in in names.items()]
     with _replaced(package, {id(real): stand_in for real, stand_in in pairs}):
         yield

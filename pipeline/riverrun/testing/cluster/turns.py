@@ -6,6 +6,7 @@ of those that need not wait. When all of them wait, the clock jumps to the next 
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -114,13 +115,23 @@ class Turns:
         self._threads: list[threading.Thread] = []
         self._own = threading.local()
         self._deadlock = ""
+        self._is_choosing = False
+        self._collected = False
 
     def __enter__(self) -> Self:
         self._adopt(self._main)
         self._actors.append(self._main)
+        # A collection may call what waits, at any time.
+        self._collected = gc.isenabled()
+        gc.disable()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._collected:
+            gc.enable()
+        if isinstance(error, StuckTurnError):
+            # The others wait for an actor that never hands the turn over.
+            return
         for actor in list(self._actors):
             self._unwind(actor)
         for thread in self._threads:
@@ -216,6 +227,9 @@ class Turns:
         actor = self.actor
         if actor is None:
             return _poll(ready, timeout_s)
+        if self._is_choosing:
+            message = "The condition of a wait waits"
+            raise RuntimeError(message)
         self._refuse_killed()
         if ready() and timeout_s != 0 and self.random.randrange(4) < _KEEPS:
             return True
@@ -288,7 +302,7 @@ class Turns:
         if actor is not self._main:
             actor.baton.acquire()
             return
-        count = -1
+        count = self.count
         while not actor.baton.acquire(timeout=self._stuck_s):
             if count == self.count:
                 message = f"Seed {self.seed}: {self._running.name} keeps the turn\n{self.stacks()}"
@@ -297,7 +311,9 @@ class Turns:
 
     def _next(self) -> Actor:
         self.now_ns += _TURN_NS
+        self._is_choosing = True
         times = [actor.next_ns() for actor in self._actors]
+        self._is_choosing = False
         first = min(times)
         if first == _ENDLESS:
             self._deadlock = f"Seed {self.seed}: all actors wait for each other\n{self.stacks()}"
@@ -316,13 +332,14 @@ class Turns:
         self.trace = zlib.crc32(f"{self.now_ns}{actor.name}".encode(), self.trace)
 
     def stacks(self) -> str:
-        """Return the place of each actor in the code, without the scheduler's own lines."""
+        """Return the place of each actor in the code, without lines of the scheduler."""
         frames = sys._current_frames()  # noqa: SLF001 - as debuggers do
         return "\n".join(f"{actor.name}:\n{_place(frames.get(actor.thread_id))}" for actor in self._actors)
 
 
 def _place(frame: FrameType | None) -> str:
-    lines = [each for each in traceback.extract_stack(frame) if each.filename != __file__] if frame else []
+    hidden = {__file__, threading.__file__}
+    lines = [each for each in traceback.extract_stack(frame) if each.filename not in hidden] if frame else []
     return "".join(traceback.format_list(lines))
 
 

@@ -89,6 +89,7 @@ class Brokers:
         self.groups: dict[str, Group] = {}
         self._members = itertools.count(1)
         self._clients: list[ref[Background]] = []
+        self._began_ms = clock.now_ms()
         self._done_ms: dict[str, int] = {}
 
     def ask(self, client_id: str, request: str, act: Callable[[], T]) -> T:
@@ -146,8 +147,7 @@ class Brokers:
 
     def _is_due(self, interval: str) -> bool:
         now_ms = self.clock.now_ms()
-        last_ms = self._done_ms.setdefault(interval, now_ms)
-        if now_ms - last_ms < int(self.config[interval]):
+        if now_ms - self._done_ms.get(interval, self._began_ms) < int(self.config[interval]):
             return False
         self._done_ms[interval] = now_ms
         return True
@@ -301,7 +301,8 @@ class Brokers:
         most, now_ms = int(self.config["offset.metadata.max.bytes"]), self.clock.now_ms()
         for tp, new in offsets.items():
             self.topics.log(*tp)
-            if len(new.metadata) > most:
+            # The client library sends the NUL after it as well.
+            if len(new.metadata) + 1 > most:
                 raise RefusedError(KafkaError.OFFSET_METADATA_TOO_LARGE)
         return {tp: Committed(new.offset, new.metadata, now_ms) for tp, new in offsets.items()}
 

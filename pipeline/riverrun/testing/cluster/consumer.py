@@ -249,7 +249,7 @@ class MemoryConsumer:
         """Leave the group, and end."""
         if self._is_closed:
             return
-        if self._commits and self._subscriber.caller is not None and (offsets := self._delivered()):
+        if self._commits and self._group and (offsets := self._delivered()):
             self.commit(offsets=offsets, asynchronous=True)
         self._subscriber.unsubscribe(self)
         self._is_closed = True

@@ -35,7 +35,10 @@ class MemoryConnection:
     def find(self, within_s: float, gives_up: Callable[[], bool] = lambda: False) -> None:
         """Look up the coordinator, unless it is known."""
         if not self._is_found:
-            self._once("FindCoordinator", lambda: None, within_s, gives_up)
+            try:
+                self._once("FindCoordinator", lambda: None, within_s, gives_up)
+            except RefusedError as error:
+                raise KafkaException(KafkaError(error.code)) from error
             self._is_found = True
 
     def ask(self, request: Any, within_s: float, gives_up: Callable[[], bool] = lambda: False) -> Any:

@@ -45,6 +45,8 @@ _RECORDS, _BYTES = 10_000, 1_000_000
 """Bounds of a batch: the library's `batch.num.messages` and `batch.size`."""
 _MESSAGE_TIMEOUT_MS = 300_000
 _FENCING = frozenset({KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+_LOST_COUNT = frozenset({KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.INVALID_PRODUCER_EPOCH})
+"""Refusals after which the library asks for another epoch, and counts from 0."""
 _FATAL_AT_END = frozenset({KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.INVALID_TXN_STATE})
 
 
@@ -318,7 +320,9 @@ class MemoryProducer:
         if self._transaction is not None:
             is_fatal = error.code == KafkaError.PRODUCER_FENCED
             self._transaction.fail(as_kafka_error(refusal, fatal=is_fatal, abortable=not is_fatal))
-            self._transaction.needs_epoch = True
+            # The library keeps counting after other refusals, so the brokers find a gap in the next transaction.
+            self._transaction.needs_epoch |= error.code in _LOST_COUNT
+            outbox.sequence = (outbox.sequence + len(outbox.batch().queued)) % 2**31
             self._fail_all(tp, outbox, as_kafka_error(refusal))
             return
         batch, outbox.sent = outbox.batch(), None

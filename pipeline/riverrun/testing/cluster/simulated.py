@@ -72,7 +72,7 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - Python's
         mine = threading.get_ident()
-        if self._counts and self._owner == mine:
+        if self._counts and self._count and self._owner == mine:
             self._count += 1
             return True
         wanted_s = None if timeout < 0 else timeout

@@ -32,6 +32,10 @@ _KEPT_TURNS: Final = 50
 _ENDLESS: Final = float("inf")
 
 
+def _always() -> bool:
+    return True
+
+
 class Killed(BaseException):
     """Raised in the actors of a host that is killed. No error: nothing may handle it."""
 
@@ -73,7 +77,8 @@ class Actor:
 
     name: str
     host: Host
-    ready: Callable[[], bool] = lambda: True
+    function: Callable[[], object] | None = None
+    ready: Callable[[], bool] = _always
     ends_ns: float = _ENDLESS
     from_ns: int = 0
     is_killed: bool = False
@@ -185,9 +190,9 @@ class Turns:
         """Start an actor, of the calling thread's host unless another is named."""
         self._refuse_killed()
         host = host or self.host
-        actor = Actor(name if name == host.name else f"{host.name}/{name}", host)
+        actor = Actor(name if name == host.name else f"{host.name}/{name}", host, function)
         actor.baton.acquire()
-        thread = threading.Thread(target=self._run, args=(actor, function), name=actor.name, daemon=True)
+        thread = threading.Thread(target=self._run, args=(actor,), name=actor.name, daemon=True)
         self._threads = [*(each for each in self._threads if each.is_alive()), thread]
         thread.start()
         self._actors.append(actor)
@@ -227,8 +232,8 @@ class Turns:
         actor = self.actor
         if actor is None:
             return _poll(ready, timeout_s)
-        if self._is_choosing:
-            message = "The condition of a wait waits"
+        if self._is_choosing or actor is not self._running:
+            message = f"{actor.name} waits, and it is the turn of {self._running.name}"
             raise RuntimeError(message)
         self._refuse_killed()
         if ready() and timeout_s != 0 and self.random.randrange(4) < _KEEPS:
@@ -249,17 +254,20 @@ class Turns:
 
     # Turns
 
-    def _run(self, actor: Actor, function: Callable[[], object]) -> None:
+    def _run(self, actor: Actor) -> None:
         self._adopt(actor)
         actor.baton.acquire()
         try:
             self._refuse_killed()
-            function()
+            if actor.function:
+                actor.function()
         except Killed:
             pass
         except BaseException as error:  # noqa: BLE001 - as any thread's error, it ends the thread alone
             self.errors.append((actor.name, error))
         finally:
+            # While it still has the turn: objects that it holds alone may wait when they are deleted.
+            actor.function, actor.ready = None, _always
             actor.has_ended = True
             self._actors.remove(actor)
             successor = actor.killer or self._next()

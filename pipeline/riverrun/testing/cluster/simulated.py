@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
     from types import FunctionType, ModuleType
 
     from riverrun.testing.cluster.turns import Turns
@@ -442,7 +443,7 @@ def _by_name(turns: Turns) -> Iterator[tuple[ModuleType, dict[str, object]]]:
 
 @contextmanager
 def simulated(turns: Turns, package: str = "riverrun", also: Iterable[tuple[object, object]] = ()) -> Iterator[None]:
-    """Replace, in the modules of a package that are loaded, what waits and what is random, while the body runs.
+    """Replace, in the modules of a package, what waits and what is random, while the body runs.
 
     `also` has further pairs of an object and its stand-in.
     """
@@ -460,27 +461,73 @@ def simulated(turns: Turns, package: str = "riverrun", also: Iterable[tuple[obje
 @contextmanager
 def _replaced(package: str, stand_ins: Mapping[int, object]) -> Iterator[None]:
     undo: list[Callable[[], None]] = []
+
+    def replace_in(module: ModuleType) -> None:
+        for name, value in list(vars(module).items()):
+            if id(value) in stand_ins:
+                undo.append(functools.partial(setattr, module, name, value))
+                setattr(module, name, stand_ins[id(value)])
+        for function in _functions(module):
+            undo.extend(_replace_defaults(function, stand_ins))
+
     try:
         for module in _modules(package):
-            for name, value in list(vars(module).items()):
-                if id(value) in stand_ins:
-                    undo.append(functools.partial(setattr, module, name, value))
-                    setattr(module, name, stand_ins[id(value)])
-            for function in _functions(module):
-                undo += _replace_defaults(function, stand_ins)
-        yield
+            replace_in(module)
+        with _each_import(package, replace_in):
+            yield
     finally:
         for call in reversed(undo):
             call()
 
 
+@contextmanager
+def _each_import(package: str, act: Callable[[ModuleType], None]) -> Iterator[None]:
+    """Call a function with each module of a package that is loaded while the body runs."""
+    finder = _Finder(package, act)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _Finder:
+    """Finds modules of a package as Python does, and has them replaced once they are loaded."""
+
+    def __init__(self, package: str, act: Callable[[ModuleType], None]) -> None:
+        self._package = package
+        self._act = act
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the spec that the next finders have; None for modules of others."""
+        if not _is_within(self._package, name):
+            return None
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
+                if spec.loader is not None:
+                    self._follow(spec.loader)
+                return spec
+        return None
+
+    def _follow(self, loader: Any) -> None:
+        load = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            # The loader stays with the module, which may be loaded again when the cluster is closed.
+            del loader.exec_module
+            load(module)
+            self._act(module)
+
+        loader.exec_module = exec_module
+
+
 def _modules(package: str) -> list[ModuleType]:
+    return [module for name, module in list(sys.modules.items()) if _is_within(package, name)]
+
+
+def _is_within(package: str, name: str) -> bool:
     own = __name__.rpartition(".")[0]
-    return [
-        module
-        for name, module in list(sys.modules.items())
-        if (name == package or name.startswith(f"{package}.")) and not name.startswith(own)
-    ]
+    return (name == package or name.startswith(f"{package}.")) and not name.startswith(own)
 
 
 def _functions(module: ModuleType) -> Iterator[FunctionType]:

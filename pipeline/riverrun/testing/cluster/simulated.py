@@ -454,19 +454,22 @@ def simulated(turns: Turns, package: str = "riverrun", also: Iterable[tuple[obje
     for module, names in _by_name(turns):
         pairs.append((module, Namespace(module, names)))
         pairs += [(getattr(module, name), stand_in) for name, stand_in in names.items()]
-    with _replaced(package, {id(real): stand_in for real, stand_in in pairs}):
+    with _replaced(package, pairs):
         yield
 
 
 @contextmanager
-def _replaced(package: str, stand_ins: Mapping[int, object]) -> Iterator[None]:
+def _replaced(package: str, pairs: Iterable[tuple[object, object]]) -> Iterator[None]:
+    stand_ins = {id(real): stand_in for real, stand_in in pairs}
+    # A module that is loaded meanwhile may import a stand-in from another one.
+    reals = {id(stand_in): real for real, stand_in in pairs}
     undo: list[Callable[[], None]] = []
 
     def replace_in(module: ModuleType) -> None:
         for name, value in list(vars(module).items()):
-            if id(value) in stand_ins:
-                undo.append(functools.partial(setattr, module, name, value))
-                setattr(module, name, stand_ins[id(value)])
+            if id(value) in stand_ins or id(value) in reals:
+                undo.append(functools.partial(setattr, module, name, reals.get(id(value), value)))
+                setattr(module, name, stand_ins.get(id(value), value))
         for function in _functions(module):
             undo.extend(_replace_defaults(function, stand_ins))
 

@@ -166,6 +166,11 @@ class Turns:
         return actor is not None and actor.is_killed
 
     @property
+    def actors(self) -> int:
+        """Return the number of actors that have not ended."""
+        return len(self._actors)
+
+    @property
     def hosts(self) -> list[Host]:
         """Return the hosts that have actors, other than `main`'s."""
         return list(dict.fromkeys(actor.host for actor in self._actors if actor.host is not self._main.host))

@@ -41,7 +41,7 @@ class ManualClock:
 
 
 class Cluster(Protocol):
-    """What tests do with brokers."""
+    """Brokers, for tests."""
 
     kafka: dict[str, str]
 
@@ -74,10 +74,10 @@ class RealCluster:
         return time.time_ns() // 1_000_000
 
     def raw_producer(self, **settings: Any) -> Any:
-        return Producer({**self.kafka, **_dotted(settings)})
+        return Producer({**self.kafka, "log_level": 0, **_dotted(settings)})
 
     def raw_consumer(self, **settings: Any) -> Any:
-        return Consumer({**self.kafka, "group.id": "raw", **_dotted(settings)})
+        return Consumer({**self.kafka, "log_level": 0, "group.id": "raw", **_dotted(settings)})
 
     def raw_admin(self) -> Any:
         return AdminClient(self.kafka)

@@ -1,4 +1,4 @@
-"""One fixture, `cluster`: brokers in memory, and a real broker, which must do the same."""
+"""One fixture, `cluster`: brokers in memory, and a real broker, which must behave alike."""
 
 from __future__ import annotations
 

@@ -185,5 +185,5 @@ def test_members_find_each_other_whatever_is_lost(
     for member in (first, second):
         member.until_knows(b"one", b"two")
     first.place.close()
-    until(lambda: bool(cluster.pass_time(300)) or second.knows(b"two"), "was alone")
+    until(lambda: second.knows(b"two"), "was alone", turn=lambda: cluster.pass_time(300))
     second.place.close()

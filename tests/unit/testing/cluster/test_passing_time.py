@@ -1,4 +1,4 @@
-"""What brokers in memory do by their clock: retention, cleaning, and forgetting."""
+"""Time passes for brokers in memory: retention, cleaning, and forgetting."""
 
 from __future__ import annotations
 

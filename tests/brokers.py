@@ -20,6 +20,7 @@ from riverrun.errors import BrokerError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.kafka.admin import Admin, TopicSpec
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.embedded.artifacts import classes_archive, find_java
 from riverrun.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
 from riverrun.kafka.producer import IdempotentProducer
@@ -56,7 +57,7 @@ class Broker:
 
     def admin(self) -> Admin:
         """A new client."""
-        return Admin(self.kafka)
+        return Admin(Kafka(self.kafka))
 
     def connected(self, application: Application) -> ConnectedApplication:
         return ConnectedApplication(application, self.admin())
@@ -71,7 +72,7 @@ class Broker:
             streams: Settings, as `StreamsConfig` names them.
         """
         config = AppConfig(name, "none:none", streams=StreamsConfig(**streams))
-        return Application(config, "v1", topology, self.kafka, state)
+        return Application(config, "v1", topology, Kafka(self.kafka), state)
 
     def create(self, partitions: int, *topics: str, config: Mapping[str, str] | None = None) -> None:
         self.admin().create_topics(TopicSpec(topic, partitions, config or {}) for topic in topics)
@@ -85,7 +86,7 @@ class Broker:
         until(lambda: config.items() <= admin.topic_config(topic).items(), f"had {config}")
 
     def write(self, topic: str, records: Iterable[Input], partition: int | None = None) -> None:
-        producer = IdempotentProducer(self.kafka, admin=_asking_for_limits(self.bootstrap_servers))
+        producer = IdempotentProducer(Kafka(self.kafka), admin=_asking_for_limits(self.bootstrap_servers))
         for key, value, timestamp in records:
             producer.send(topic, key, value, timestamp, (), partition)
         producer.flush()
@@ -113,7 +114,7 @@ class Broker:
 @lru_cache(maxsize=1)
 def _asking_for_limits(servers: str) -> Admin:
     """A client for limits of record times, which all writers share."""
-    return Admin({"bootstrap.servers": servers})
+    return Admin(Kafka({"bootstrap.servers": servers}))
 
 
 def free_port() -> int:

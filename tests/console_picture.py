@@ -27,6 +27,7 @@ from riverrun import (
 from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
+from riverrun.kafka.door import Kafka
 from riverrun.records import TaskId, TopicPartition
 from riverrun.runtime.layout import Layout, plan_layout
 from riverrun.service.api import new_api
@@ -68,7 +69,7 @@ def clicks(state: Path) -> Application:
     )
     counts = pages.windowed_by(TimeWindows.of(five)).count(Materialized(name="per-page"))
     counts.to_stream().to("page-counts", Produced(windowed(STRING, five), LONG))
-    application = Application(AppConfig("clicks", "m:f"), "v1", builder.build(), {}, state)
+    application = Application(AppConfig("clicks", "m:f"), "v1", builder.build(), Kafka({}), state)
     for task in (TaskId(1, 0), TaskId(1, 2)):
         (application.directory / str(task)).mkdir(parents=True)
         (application.directory / str(task) / "rows").write_bytes(bytes(3_400_000))

@@ -21,6 +21,7 @@ from riverrun.config import ProjectConfig
 from riverrun.errors import EngineError
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.partitioning import partition_for
 from riverrun.project.cluster import SparkSessions
 from riverrun.records import TopicPartition
@@ -760,7 +761,7 @@ def states_of(done: Done, *tasks: str) -> list[str]:
 
 def require_looks(project: ProjectConfig, app: str, live: str) -> None:
     """The application as waits see it."""
-    end = str(RunRange.parse(RunLog(Admin(project.kafka)).runs(app)[0].range).end)
+    end = str(RunRange.parse(RunLog(Admin(Kafka(project.kafka))).runs(app)[0].range).end)
     done = looks.look(project, "processed", app=app, version=live, end=end)
     assert done == looks.Look(f"{app} {live} has 0 offsets left", is_over=True)
     assert looks.look(project, "idle", app=app).is_over

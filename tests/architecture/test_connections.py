@@ -1,4 +1,4 @@
-"""Processes ask brokers with one client each: it is made where a process begins, and handed on with its application."""
+"""One door makes clients. Processes ask brokers with one each, made where they begin and handed on with the application."""
 
 from __future__ import annotations
 
@@ -32,6 +32,18 @@ def test_clients_that_ask_brokers_are_made_where_processes_begin() -> None:
     modules = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.rglob("*.py")}
     made = {name for name, text in modules.items() if re.search(r"(?<!class )\bAdmin\(", text)}
     assert {name for name in made if not name.startswith("kafka/")} == ENTRIES
+
+
+def test_only_the_door_makes_clients_of_the_libraries() -> None:
+    made = re.compile(
+        r"\b(Producer|Consumer|AdminClient|KafkaAdminClient|KafkaConnectionManager|CoordinatorConnection)\("
+    )
+    modules = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.rglob("*.py")}
+    found = {name: set(made.findall(text)) for name, text in modules.items() if made.search(text)}
+    assert found == {
+        "kafka/door.py": {"Producer", "Consumer", "AdminClient", "CoordinatorConnection"},
+        "kafka/kafka_python.py": {"KafkaAdminClient", "KafkaConnectionManager"},
+    }
 
 
 def test_an_application_and_its_client_are_passed_as_one_object() -> None:

@@ -25,6 +25,7 @@ from rows import AT_LEAST_ONCE, EXACTLY_ONCE, GROUPS, NO_BROKER, WITH_SCHEMAS
 from sides import HERE, absence, compile_java
 
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.embedded.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def main() -> None:
             servers = broker.start().bootstrap_servers
             laboratory = Laboratory(
                 broker,
-                Admin({"bootstrap.servers": servers}),
+                Admin(Kafka({"bootstrap.servers": servers})),
                 servers,
                 directory,
                 options.home,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from inputs import extend
 
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from tests.repeating import Repeating
 
@@ -38,7 +39,7 @@ def feeding(
     Yields:
         Waits until records have been written to every partition since it was called.
     """
-    producer = IdempotentProducer(kafka)
+    producer = IdempotentProducer(Kafka(kafka))
     with Repeating(lambda: extend(source, producer, int(per_second * _STEP_SECONDS)), _STEP_SECONDS) as feed:
 
         def until_grown() -> None:

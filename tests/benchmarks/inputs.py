@@ -15,6 +15,7 @@ from rows import JSON, PARTITIONS
 
 from riverrun import STRING, Window, Windowed, windowed
 from riverrun.kafka.admin import TopicSpec
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import TopicPartition
 from riverrun.serde.api import SerdePlace, placed
@@ -134,7 +135,7 @@ def generate(made: Input, admin: Admin, kafka: Mapping[str, str], records: int) 
     made.keys = min(made.keys, records)
     made.start_ms = (time.time_ns() // 1_000_000 - records) // MINUTE_MS * MINUTE_MS
     admin.create_topics([TopicSpec(topic, made.partitions) for topic in (made.views, made.users)])
-    producer = IdempotentProducer(kafka)
+    producer = IdempotentProducer(Kafka(kafka))
     for n in range(made.keys):
         producer.send(made.users, _user(n).encode(), _country(n).encode(), made.start_ms - 1, (), None)
     extend(made, producer, records)

@@ -48,6 +48,7 @@ from riverrun.demo.data import expected, load, published
 from riverrun.hosting.earlier_records import archived_ranges, with_archive
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import TopicSpec
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import OffsetRange
@@ -518,7 +519,7 @@ def _two_tables(laboratory: Laboratory, run: Run, rows: int) -> int:
     """Write a public table and a candidate's, which differ in every tenth row; returns in how many."""
     staging = staging_name(f"{run.name}-v2", run.target)
     laboratory.admin.create_topics([TopicSpec(name, PARTITIONS) for name in (run.target, staging)])
-    producer = IdempotentProducer(laboratory.kafka)
+    producer = IdempotentProducer(Kafka(laboratory.kafka))
     for n in range(rows):
         key, value, number = b"user-%09d" % n, LONG.serialize(n), n % PARTITIONS
         producer.send(run.target, key, value, n, (), number)

@@ -12,6 +12,7 @@ from inputs import MINUTE_MS, page_views, window_key
 from measuring import percentile
 from published import PublishedCounts
 
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from tests.repeating import Repeating
 
@@ -147,7 +148,7 @@ def steady(source: Input, kafka: Mapping[str, str], side: str, target: str, per_
         per_second: How many records are to come in a second.
     """
     waiting = Waiting({window_key(*window): count for window, count in source.windows.items()})
-    producer = IdempotentProducer(kafka, _PROMPT)
+    producer = IdempotentProducer(Kafka(kafka), _PROMPT)
     with closing(producer), closing(PublishedCounts(kafka, side, source.partitions_of(target))) as counts:
 
         def look() -> None:

@@ -113,6 +113,7 @@ from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.alone import RUN
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.spark.runs import RunLog
 from riverrun.spark.ranges import RunRange
 
@@ -120,7 +121,7 @@ name, servers, session = sys.argv[1:]
 builder = StreamsBuilder()
 builder.stream(f"{name}.in", Consumed(STRING, STRING)).to(f"{name}.out", Produced(STRING, STRING))
 config = AppConfig(name, "none:none", streams=StreamsConfig(consumer={"session.timeout.ms": session}))
-kafka = {"bootstrap.servers": servers}
+kafka = Kafka({"bootstrap.servers": servers})
 app = Application(config, "v1", builder.build(), kafka, Path())
 connected = ConnectedApplication(app, Admin(kafka))
 with processing_alone(connected, RUN, "bob@server") as host:
@@ -147,7 +148,7 @@ def test_a_host_that_was_killed_is_waited_for_and_its_run_has_died(case: Case, b
 def test_a_run_waits_for_leaving_workers_and_is_refused_beside_staying_ones(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
-    member = Consumer({**case.app.kafka, "group.id": case.app.id})
+    member = Consumer({**case.app.kafka.properties, "group.id": case.app.id})
     member.subscribe([f"{case.app.config.name}.in"])
     until(lambda: bool(case.admin.group(case.app.id).members), "joined", turn=lambda: member.poll(0.5))
     with pytest.raises(UnderWayError, match="its group has members"):

@@ -18,6 +18,7 @@ from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.ownership import transactional_id
 from riverrun.hosting.skipping import SKIPPED_TOPIC, carry_out, plan_skip
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TopicPartition
 from riverrun.spark.bounded_runs.job import run
@@ -141,7 +142,9 @@ def test_user_code_that_raises_stops_the_task_or_skips_the_record(broker: Broker
 
 
 def test_an_unreachable_broker_is_named(unique: str, tmp_path: Path) -> None:
-    nowhere = Application(AppConfig(unique, "x:y"), "v1", copy(unique), {"bootstrap.servers": "127.0.0.1:1"}, tmp_path)
+    nowhere = Application(
+        AppConfig(unique, "x:y"), "v1", copy(unique), Kafka({"bootstrap.servers": "127.0.0.1:1"}), tmp_path
+    )
     with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1"):
         Worker(nowhere).run()
 
@@ -269,7 +272,7 @@ def test_a_record_of_which_a_task_is_run_is_not_skipped(broker: Broker, unique: 
     app = application(broker, unique, tmp_path, poisoned(unique))
     broker.write(tp.topic, [(b"a", b"poison", 30)])
     planned = plan_skip(broker.connected(app), tp, 0)
-    successor = TransactionalProducer(broker.kafka, transactional_id(app.id, planned.task_id))
+    successor = TransactionalProducer(Kafka(broker.kafka), transactional_id(app.id, planned.task_id))
     successor.init()
     successor.commit({tp: (1, "")}, app.id)  # meanwhile somebody has gone on
     with pytest.raises(RangeError, match="has processed all of"):

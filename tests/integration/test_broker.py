@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from riverrun.errors import EmbeddedBrokerError
 from riverrun.kafka import groups as groups_module
 from riverrun.kafka.admin import Admin, TopicSpec
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
 from riverrun.kafka.groups import GroupState
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
@@ -71,7 +72,7 @@ def test_start_and_stop_can_be_asked_for_at_any_time_and_at_the_same_time(runnin
         first, second = threads.map(lambda _n: running.start(), range(2))
     assert first == second == running.status() == running.start()
     assert first.is_running
-    assert Admin({"bootstrap.servers": first.bootstrap_servers}).list_topics() == []
+    assert Admin(Kafka({"bootstrap.servers": first.bootstrap_servers})).list_topics() == []
 
 
 def test_the_first_broker_that_is_stopped_lets_java_start_later_ones_faster(
@@ -97,15 +98,15 @@ def test_the_first_broker_that_is_stopped_lets_java_start_later_ones_faster(
 
 def test_a_broker_killed_in_mid_write_keeps_its_data(running: EmbeddedBroker) -> None:
     kafka = {"bootstrap.servers": running.start().bootstrap_servers}
-    Admin(kafka).create_topics([TopicSpec("kept", 1)])
-    producer = IdempotentProducer(kafka)
+    Admin(Kafka(kafka)).create_topics([TopicSpec("kept", 1)])
+    producer = IdempotentProducer(Kafka(kafka))
     for number in range(1000):
         producer.send("kept", b"k", b"v", number + 1, (), 0)
     producer.flush()
     running.kill()
     assert not running.status().is_running
     running.start()
-    assert Admin(kafka).end_offsets([TopicPartition("kept", 0)]) == {TopicPartition("kept", 0): 1000}
+    assert Admin(Kafka(kafka)).end_offsets([TopicPartition("kept", 0)]) == {TopicPartition("kept", 0): 1000}
 
 
 COMMITTING = """
@@ -134,26 +135,26 @@ for partition in range(int(sys.argv[2])):
 def test_transactions_about_to_end_have_ended_when_a_killed_broker_is_back(running: EmbeddedBroker) -> None:
     kafka = {"bootstrap.servers": running.start().bootstrap_servers}
     outputs, inputs = ([TopicPartition(f"ending.{topic}", n) for n in range(16)] for topic in ("out", "in"))
-    Admin(kafka).create_topics([TopicSpec("ending.out", len(outputs)), TopicSpec("ending.in", len(inputs))])
+    Admin(Kafka(kafka)).create_topics([TopicSpec("ending.out", len(outputs)), TopicSpec("ending.in", len(inputs))])
     owners = subprocess.Popen([sys.executable, "-c", COMMITTING, running.bootstrap_servers, str(len(outputs))])
     try:
-        until(lambda: min(Admin(kafka).end_offsets(outputs).values()) > 10, "committed ten records each")
+        until(lambda: min(Admin(Kafka(kafka)).end_offsets(outputs).values()) > 10, "committed ten records each")
         running.kill()
     finally:
         owners.kill()
         owners.wait()
     running.start()
     for n in range(len(outputs)):  # what was open is aborted
-        producer = TransactionalProducer(kafka, f"ending-{n}")
+        producer = TransactionalProducer(Kafka(kafka), f"ending-{n}")
         producer.init()
         producer.close()
-    assert min(Admin(kafka).settled_end_offsets(outputs).values()) > 10
-    assert Admin(kafka).committed("ending", inputs).keys() == set(inputs)
+    assert min(Admin(Kafka(kafka)).settled_end_offsets(outputs).values()) > 10
+    assert Admin(Kafka(kafka)).committed("ending", inputs).keys() == set(inputs)
 
 
 def test_a_broker_that_stands_still_for_a_while_goes_on_leading(running: EmbeddedBroker) -> None:
     kafka = {"bootstrap.servers": running.start().bootstrap_servers}
-    Admin(kafka).create_topics([TopicSpec("still", 1)])
+    Admin(Kafka(kafka)).create_topics([TopicSpec("still", 1)])
 
     client, epochs = AdminClient(kafka), list[int]()
 
@@ -179,12 +180,12 @@ def test_a_broker_that_has_just_started_is_asked_about_groups_it_has_never_heard
     running.reset()
     kafka = {"bootstrap.servers": running.start().bootstrap_servers}
     with ThreadPoolExecutor(6) as threads:  # librdkafka's own way of asking kills the process, here and below
-        states = list(threads.map(lambda n: Admin(kafka).group(f"nobody-{n}"), range(12)))
+        states = list(threads.map(lambda n: Admin(Kafka(kafka)).group(f"nobody-{n}"), range(12)))
     assert states == [GroupState("dead", ())] * 12
     tp = TopicPartition("fresh", 0)
-    Admin(kafka).create_topics([TopicSpec("fresh", 1)])
+    Admin(Kafka(kafka)).create_topics([TopicSpec("fresh", 1)])
     with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(lambda n: Admin(kafka).committed(f"group-{n}", [tp]), range(12)))
+        answers = list(threads.map(lambda n: Admin(Kafka(kafka)).committed(f"group-{n}", [tp]), range(12)))
     assert answers == [{}] * 12
 
 
@@ -193,16 +194,16 @@ def test_who_asks_about_a_group_while_its_broker_dies_is_answered_when_it_is_bac
 ) -> None:
     monkeypatch.setattr(groups_module, "REQUEST_SECONDS", 120.0)
     kafka, tp = {"bootstrap.servers": running.start().bootstrap_servers}, TopicPartition("noted", 0)
-    Admin(kafka).create_topics([TopicSpec("noted", 1)])
-    Admin(kafka).alter_offsets("known", {tp: 1})
+    Admin(Kafka(kafka)).create_topics([TopicSpec("noted", 1)])
+    Admin(Kafka(kafka)).alter_offsets("known", {tp: 1})
     running.kill()
     with ThreadPoolExecutor(6) as threads:
-        states = [threads.submit(Admin(kafka).group, "known") for _ in range(4)]
-        altered = threads.submit(Admin(kafka).alter_offsets, "known", {tp: 2})
+        states = [threads.submit(Admin(Kafka(kafka)).group, "known") for _ in range(4)]
+        altered = threads.submit(Admin(Kafka(kafka)).alter_offsets, "known", {tp: 2})
         running.start()
         assert [state.result() for state in states] == [GroupState("empty", ())] * 4
         altered.result()
-    assert Admin(kafka).committed("known", [tp])[tp].offset == 2
+    assert Admin(Kafka(kafka)).committed("known", [tp])[tp].offset == 2
 
 
 def test_a_broker_that_runs_elsewhere_is_not_started_again(
@@ -227,7 +228,7 @@ def test_topics_are_created_and_listed_with_the_command_once_the_broker_runs(
 
     code, shown = topic("create", "clicks")
     assert (code, "nothing listens at" in shown, "Traceback" in shown) == (1, True, False)
-    admin = Admin({"bootstrap.servers": stopped.start().bootstrap_servers})
+    admin = Admin(Kafka({"bootstrap.servers": stopped.start().bootstrap_servers}))
     assert topic("create", "clicks", "counts", "--partitions", "3", "--config", "retention.ms=5")[0] == 0
     assert admin.partitions(["clicks", "counts"]) == {"clicks": 3, "counts": 3}
     assert admin.topic_config("clicks")["retention.ms"] == "5"
@@ -317,7 +318,7 @@ def test_damaged_data_is_reported_with_a_hint_and_a_reset_starts_over(running: E
     assert str(running._data) in raised.value.message
     running.reset()
     assert not running._data.exists()
-    assert Admin({"bootstrap.servers": running.start().bootstrap_servers}).list_topics() == []
+    assert Admin(Kafka({"bootstrap.servers": running.start().bootstrap_servers})).list_topics() == []
 
 
 def test_a_data_directory_that_is_a_file_is_named_and_reset(stopped: EmbeddedBroker) -> None:

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from riverrun import JSON, LONG, STRING, Consumed, Produced, Riverrun
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.service.admission import Access
 from riverrun.service.api import new_api
@@ -54,7 +55,7 @@ def app(broker: Broker, unique: str, tmp_path: Path) -> App:
 
 
 def write(broker: Broker, topic: str, *records: tuple[bytes | None, bytes | None], partition: int = 0) -> None:
-    producer = IdempotentProducer(broker.kafka)
+    producer = IdempotentProducer(Kafka(broker.kafka))
     for number, (key, value) in enumerate(records):
         producer.send(
             topic, key, value, 1_000 * (number + 1), (("trace", b"\x00\xff"), ("by", b"ann"), ("no", None)), partition
@@ -157,7 +158,7 @@ def test_records_that_no_serde_reads_and_large_ones_are_shown_as_bytes(broker: B
         (b"deep", deep),
     )
     write(broker, f"{app.name}.out", (b"k", b"12345"))
-    producer = IdempotentProducer({**broker.kafka, "message.max.bytes": "2000000"})
+    producer = IdempotentProducer(Kafka({**broker.kafka, "message.max.bytes": "2000000"}))
     caller, path = caller_of(app), f"/topics/{app.name}.in/records"
     bad, hostile, nothing, nested = caller.get(path).json()["records"]
     producer.close()

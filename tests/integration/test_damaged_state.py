@@ -29,6 +29,7 @@ from riverrun.hosting.process import SystemClock
 from riverrun.hosting.restoring import silently
 from riverrun.hosting.standby_tasks import StandbyTasks
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.records import OffsetVector, TaskId, TopicPartition
 from riverrun.state.rocksdb import RocksDbBackend
 from riverrun.worker.reset import plan_reset, reset
@@ -92,7 +93,7 @@ class Cutting(Admin):
     """Asks brokers, and once deletes the records before an offset right after it was told where a changelog ends."""
 
     def __init__(self, case: Case, before: int) -> None:
-        super().__init__(case.broker.kafka)
+        super().__init__(Kafka(case.broker.kafka))
         self._broker = case.broker
         self._cuts = {case.changelog: before}
 
@@ -158,7 +159,7 @@ def test_state_of_a_recreated_topic_is_thrown_away_though_its_offsets_fit(
 ) -> None:
     case.work()
     note_position(case, position)
-    admin, here = Admin(case.broker.kafka), case.app
+    admin, here = Admin(Kafka(case.broker.kafka)), case.app
     elsewhere = here.in_directory(tmp_path / "elsewhere")
     source = TopicPartition(f"{case.name}.in", 0)
     reset(plan_reset(ConnectedApplication(elsewhere, admin), OffsetVector(admin.end_offsets([source]))), admin)

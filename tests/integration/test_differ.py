@@ -11,6 +11,7 @@ import riverrun.releases.differ as differ_module
 from riverrun.errors import RangeError
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.brokers_clock import BrokersClock
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import RawRecord, TopicPartition
@@ -195,7 +196,7 @@ def test_one_index_serves_both_directions(topics: Topics, monkeypatch: pytest.Mo
 
 
 def test_rows_that_are_published_keep_their_times_and_headers(topics: Topics) -> None:
-    producer, headers = IdempotentProducer(topics.broker.kafka), (("trace", b"1"), ("empty", None))
+    producer, headers = IdempotentProducer(Kafka(topics.broker.kafka)), (("trace", b"1"), ("empty", None))
     producer.send(topics.staging, b"ann", b"5", 7, headers, 1)
     producer.flush()
     with topics.differ() as differ:

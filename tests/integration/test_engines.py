@@ -27,6 +27,7 @@ from riverrun import (
 )
 from riverrun.errors import ProcessingError, StreamsError, TaskMigratedError
 from riverrun.hosting.ownership import transactional_id
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TaskId
 from riverrun.runtime.times import OffsetMetadata
@@ -248,7 +249,7 @@ def rival(kafka: dict[str, str], name: str, seen: Path, times: int) -> Callable[
         count = len(seen.read_text()) if seen.exists() else 0
         if value == "rival" and count < times:
             seen.write_text("x" * (count + 1))
-            producer = TransactionalProducer(kafka, transactional_id(name, TaskId(0, 0)))
+            producer = TransactionalProducer(Kafka(kafka), transactional_id(name, TaskId(0, 0)))
             producer.init()
             producer.close()
 

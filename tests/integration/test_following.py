@@ -25,6 +25,7 @@ from riverrun.archive.upkeep import verify
 from riverrun.errors import ConfigError, DeserializationError, SerializationError, StreamsError, TopicError
 from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry
 from riverrun.hosting.process import SystemClock
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.project.riverrun import Riverrun
 from riverrun.records import OffsetRange, TopicPartition
@@ -180,7 +181,7 @@ class Writer:
     """Writes numbered records to a topic, in transactions that are committed, each with one after it that is aborted."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
-        self._producer = TransactionalProducer(broker.kafka, f"{topic}-writer")
+        self._producer = TransactionalProducer(Kafka(broker.kafka), f"{topic}-writer")
         self._producer.init()
         self._topic = topic
         self.count = 0

@@ -10,6 +10,7 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from riverrun import STRING, Consumed, Produced, Riverrun
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.membership import GroupMember, MemberConfig
 from riverrun.worker.group.protocol import assignment_info_of
 from tests.waiting import until
@@ -63,7 +64,7 @@ class Rogue:
         self.led = 0
         self._ends = threading.Event()
         self._place = GroupMember(
-            broker.kafka,
+            Kafka(broker.kafka),
             group,
             client_id="rogue",
             describe=lambda: self.says,

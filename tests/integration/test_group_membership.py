@@ -15,6 +15,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.admin import KafkaAdminClient
 
 from riverrun import LONG, STRING, Consumed, Materialized, Riverrun, StreamsBuilder, Topology
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.membership import GroupMember, MemberConfig
 from riverrun.records import TopicPartition
 from riverrun.worker.group.protocol import SubscriptionInfo, servers_of
@@ -52,7 +53,7 @@ class Member:
 
     def take_place(self, broker: Broker, group: str, instance: str | None = None) -> None:
         self.place = GroupMember(
-            broker.kafka,
+            Kafka(broker.kafka),
             group,
             lambda: self.commits,
             client_id="test",
@@ -166,7 +167,7 @@ class SlowLeader(Member):
 
     def take_place(self, broker: Broker, group: str, instance: str | None = None) -> None:
         self.place = GroupMember(
-            broker.kafka,
+            Kafka(broker.kafka),
             group,
             lambda: [group],
             client_id="slow",

@@ -16,6 +16,7 @@ from riverrun.config import AppConfig
 from riverrun.config.streams import StreamsConfig
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.service.admission import Access
 from riverrun.service.api import new_api
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.broker
 
 def instance_with(topic: str, kafka: Mapping[str, str], id_: str = "i1") -> FakeInstance:
     config = AppConfig("app", "m:f", streams=StreamsConfig(history_topic=topic))
-    return FakeInstance(application=replace(application(), config=config, kafka=kafka), id=id_)
+    return FakeInstance(application=replace(application(), config=config, kafka=Kafka(kafka)), id=id_)
 
 
 def past(at_ms: int, **series: list[float | None]) -> dict[str, Any]:
@@ -69,8 +70,8 @@ def test_minutes_outlive_their_instance_and_are_those_of_one(
     writer.write(past(now_ms - 2 * hour, rate=[1, None, 5], lag=[3, 7, 4], gone=[None]))
     writer.write(past(now_ms - hour, rate=[4], latency_ms=[8]))
     HistoryTopic(instance_with(unique, broker.kafka, "i2")).write(past(now_ms - hour, rate=[1000]))
-    assert Admin(broker.kafka).topic_config(unique)["retention.ms"] == str(7 * 24 * hour)
-    other = IdempotentProducer(broker.kafka)
+    assert Admin(Kafka(broker.kafka)).topic_config(unique)["retention.ms"] == str(7 * 24 * hour)
+    other = IdempotentProducer(Kafka(broker.kafka))
     for value in (b"{", b"[1, 2]", None):
         other.send(unique, b"app/i1", value, now_ms - hour, (), None)
     other.flush()

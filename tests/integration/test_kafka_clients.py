@@ -20,6 +20,7 @@ from riverrun.kafka import groups as groups_module
 from riverrun.kafka import requests as requests_module
 from riverrun.kafka.admin import Admin, CommittedOffset, TopicSpec
 from riverrun.kafka.consumer import RecordConsumer
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.groups import GroupClients, GroupState
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer, group_metadata
 from riverrun.kafka.ranges import offsets_at_time, read_range
@@ -42,7 +43,7 @@ POLLS = 300
 
 
 def owner(broker: Broker, unique: str) -> TransactionalProducer:
-    producer = TransactionalProducer(broker.kafka, f"{unique}-0_0")
+    producer = TransactionalProducer(Kafka(broker.kafka), f"{unique}-0_0")
     producer.init()
     return producer
 
@@ -136,13 +137,13 @@ def test_new_producers_do_not_wait_for_a_timer_of_the_library(broker: Broker, un
         assert producer.flush(DEADLINE_S) == 0
 
     def in_a_transaction(number: int) -> None:
-        producer = TransactionalProducer(broker.kafka, f"{unique}-0_{number}")
+        producer = TransactionalProducer(Kafka(broker.kafka), f"{unique}-0_{number}")
         producer.init()
         send(producer, tp, "v")
         producer.commit({}, "")
 
     def without_transactions(_number: int) -> None:
-        producer = IdempotentProducer(broker.kafka)
+        producer = IdempotentProducer(Kafka(broker.kafka))
         producer.send(tp.topic, b"k", b"v", 1, (), 0)
         producer.flush()
 
@@ -194,7 +195,7 @@ def test_a_client_of_committed_offsets_is_closed_when_nobody_asks_any_more(broke
         return False
 
     for idle_s in (0.0, 0.2):  # closed while another one is asked for, and afterwards
-        clients, seen = GroupClients(Requests(broker.kafka), idle_s), []
+        clients, seen = GroupClients(Requests(Kafka(broker.kafka)), idle_s), []
         for isolation in ("read_committed", "read_uncommitted"):
             with clients.client(unique, isolation) as client:
                 assert client.committed(wanted, DEADLINE_S)[0].offset == 3
@@ -203,7 +204,7 @@ def test_a_client_of_committed_offsets_is_closed_when_nobody_asks_any_more(broke
         with clients.client(unique, "read_committed") as again:
             assert again.committed(wanted, DEADLINE_S)[0].offset == 3
         assert again not in seen
-    patient = GroupClients(Requests(broker.kafka))
+    patient = GroupClients(Requests(Kafka(broker.kafka)))
     with patient.client(unique, "read_committed") as first:
         pass
     with patient.client(unique, "read_committed") as second:
@@ -227,7 +228,7 @@ def test_a_record_the_broker_refuses_is_named_and_aborts_its_transaction(broker:
 
 def test_a_closed_producer_writes_nothing_that_was_waiting(broker: Broker, unique: str) -> None:
     new_topic(broker, unique)
-    plain = IdempotentProducer(broker.kafka, {"linger.ms": "60000"})
+    plain = IdempotentProducer(Kafka(broker.kafka), {"linger.ms": "60000"})
     plain.send(unique, b"k", b"waiting", 1, (), 0)
     for _ in range(2):
         plain.close()
@@ -251,13 +252,13 @@ def test_the_transaction_of_a_closed_producer_ends_with_its_successor(broker: Br
 def test_records_come_back_as_they_were_sent(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     headers = (("h", b"1"), ("h", None), ("i", b""))
-    producer = IdempotentProducer(broker.kafka)
+    producer = IdempotentProducer(Kafka(broker.kafka))
     producer.send(unique, b"key", b"value", 1_357_000_000_000, headers, 0)
     producer.send(unique, None, b"", 5, (), 0)
     producer.send(unique, b"", None, 6, (), 0)
     producer.flush()
     producer.close()
-    consumer = RecordConsumer(broker.kafka)
+    consumer = RecordConsumer(Kafka(broker.kafka))
     consumer.assign({tp: 0})
     assert until_end(consumer, tp) == [
         RawRecord(b"key", b"value", 1_357_000_000_000, 0, headers),
@@ -284,9 +285,9 @@ def test_a_batch_refused_by_a_broker_that_begins_to_lead_is_written_first(
 ) -> None:
     tp = new_topic(broker, unique)
     with late_leader(int(broker.bootstrap_servers.rpartition(":")[2])) as leader:
-        producer: Any = IdempotentProducer(leader.kafka)
+        producer: Any = IdempotentProducer(Kafka(leader.kafka))
         if is_transactional:
-            producer = TransactionalProducer(leader.kafka, unique)
+            producer = TransactionalProducer(Kafka(leader.kafka), unique)
             producer.init()
         send(producer, tp, "first")
         assert leader.has_first.wait(DEADLINE_S)
@@ -299,7 +300,7 @@ def test_a_batch_refused_by_a_broker_that_begins_to_lead_is_written_first(
 
 def test_without_transactions_a_refused_record_is_reported_by_the_flush(broker: Broker, unique: str) -> None:
     new_topic(broker, unique, max_message_bytes="1000")
-    producer = IdempotentProducer(broker.kafka)
+    producer = IdempotentProducer(Kafka(broker.kafka))
     producer.send(unique, b"k", "".join(map(str, range(5000))).encode(), 1, (), 0)
     with pytest.raises(BrokerError, match=f"write to {unique}: .*Message size too large"):
         producer.flush()
@@ -309,7 +310,7 @@ def test_without_transactions_a_refused_record_is_reported_by_the_flush(broker: 
 def test_a_pause_loses_and_repeats_nothing(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     broker.write(unique, [(b"k", str(n).encode(), 1) for n in range(500)])
-    consumer = RecordConsumer(broker.kafka)
+    consumer = RecordConsumer(Kafka(broker.kafka))
     consumer.assign({tp: 0})
     found: list[RawRecord] = []
     while len(found) < 100:
@@ -331,8 +332,8 @@ def test_pauses_at_the_ends_of_partitions_lose_and_repeat_nothing(
     """librdkafka before 2.13.2 resumed one record too late, about once in a hundred of these pauses (its issue 4844)."""
     broker.create(3, unique)
     tps, random = [TopicPartition(unique, n) for n in range(3)], Random(0)
-    producer: Any = owner(broker, unique) if is_transactional else IdempotentProducer(broker.kafka)
-    consumer, written = RecordConsumer(broker.kafka), dict.fromkeys(tps, 0)
+    producer: Any = owner(broker, unique) if is_transactional else IdempotentProducer(Kafka(broker.kafka))
+    consumer, written = RecordConsumer(Kafka(broker.kafka)), dict.fromkeys(tps, 0)
     found: dict[TopicPartition, list[int]] = {tp: [] for tp in tps}
 
     def write() -> None:
@@ -363,7 +364,7 @@ def test_pauses_at_the_ends_of_partitions_lose_and_repeat_nothing(
 def test_a_partition_that_was_paused_is_read_when_it_is_assigned_again(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     broker.write(unique, [(b"k", b"v", n) for n in range(1, 101)])
-    consumer = RecordConsumer(broker.kafka)
+    consumer = RecordConsumer(Kafka(broker.kafka))
     consumer.assign({tp: 0})
     consumer.poll(10, DEADLINE_S)
     consumer.pause([tp])
@@ -382,7 +383,7 @@ def test_an_offset_that_is_gone_is_refused_and_not_jumped_over(broker: Broker, u
     broker.write(unique, [(b"k", b"v", n) for n in range(1, 11)])
     broker.admin().delete_records({tp: 4})
     for offset in (2, 99):
-        consumer = RecordConsumer(broker.kafka)
+        consumer = RecordConsumer(Kafka(broker.kafka))
         consumer.assign({tp: offset})
         with pytest.raises(RangeError, match=f"{unique}-0 has offsets 4 to 10; offset {offset} "):
             until_end(consumer, tp)
@@ -395,7 +396,7 @@ def test_a_partition_whose_records_are_gone_costs_no_record_of_another(broker: B
     for partition in (0, 1):
         broker.write(unique, [(b"k", b"v", n) for n in range(1, 101)], partition=partition)
     broker.admin().delete_records({gone: 40})
-    consumer = RecordConsumer(broker.kafka)
+    consumer = RecordConsumer(Kafka(broker.kafka))
     consumer.assign({gone: 2, there: 0})
     found: list[int] = []
     missing: list[tuple[str, int]] = []
@@ -491,7 +492,7 @@ def test_several_partitions_are_read_each_to_its_own_end(broker: Broker, unique:
 
 def test_empty_ranges_need_no_broker() -> None:
     tp = TopicPartition("nowhere", 0)
-    assert list(read_range(Admin(NOWHERE), {tp: OffsetRange(5, 5)})) == []
+    assert list(read_range(Admin(Kafka(NOWHERE)), {tp: OffsetRange(5, 5)})) == []
 
 
 def test_a_range_beyond_the_last_stable_offset_is_refused(broker: Broker, unique: str) -> None:
@@ -648,7 +649,7 @@ def test_a_group_with_members_is_neither_set_nor_deleted(broker: Broker, unique:
 
 def unreachable_calls() -> Iterable[Any]:
     tp = TopicPartition("t", 0)
-    admin = Admin(NOWHERE)
+    admin = Admin(Kafka(NOWHERE))
     yield lambda: admin.partitions(["t"])
     yield admin.list_topics
     yield lambda: admin.create_topics([TopicSpec("t", 1)])
@@ -682,7 +683,7 @@ def test_who_listens_and_never_answers_is_given_up_when_asked_about_groups(
     monkeypatch.setattr(groups_module, "REQUEST_SECONDS", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"127.0.0.1:{silent.getsockname()[1]}"
-        admin = Admin({"bootstrap.servers": server, "security.protocol": protocol})
+        admin = Admin(Kafka({"bootstrap.servers": server, "security.protocol": protocol}))
         calls: list[Callable[[], object]] = [
             lambda: admin.group("g"),
             lambda: admin.delete_group("g"),
@@ -698,4 +699,4 @@ def test_a_property_that_does_not_exist_is_refused_before_anything_is_asked() ->
     wrong = {**NOWHERE, "bootstrap.serverz": "x"}
     for make in (Admin, RecordConsumer, IdempotentProducer, lambda kafka: TransactionalProducer(kafka, "t")):
         with pytest.raises(ConfigError, match=r"bootstrap\.serverz"):
-            make(wrong)
+            make(Kafka(wrong))

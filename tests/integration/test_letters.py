@@ -12,6 +12,7 @@ import pytest
 from riverrun import JSON, STRING, Consumed, Produced, Repartitioned, Riverrun
 from riverrun.cli.main import main
 from riverrun.errors import ConfigError, RangeError, UnderWayError
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.topics.letters import LETTERS_TOPIC, LetterFilter
 
@@ -75,7 +76,7 @@ def app(broker: Broker, unique: str, tmp_path: Path) -> App:
 
 
 def order(broker: Broker, app: App, key: bytes, value: bytes | None, at: int, partition: int = 0) -> None:
-    producer = IdempotentProducer(broker.kafka)
+    producer = IdempotentProducer(Kafka(broker.kafka))
     producer.send(f"{app.name}.in", key, value, at, (("trace", b"\x00\xff"), ("empty", None)), partition)
     producer.flush()
     producer.close()

@@ -43,6 +43,7 @@ from pathlib import Path
 from riverrun import *
 from riverrun.config import AppConfig, StreamsConfig
 from riverrun.hosting.application import Application
+from riverrun.kafka.door import Kafka
 from riverrun.worker.worker import Worker
 unique, servers, state = sys.argv[2:]
 
@@ -53,7 +54,7 @@ async def fetch(value):
 builder = StreamsBuilder()
 builder.stream(f"{unique}.in", Consumed(STRING, STRING)).map_values_async(fetch).to(f"{unique}.out", Produced(STRING, STRING))
 config = AppConfig(unique, "x:y", streams=StreamsConfig(commit_interval_ms=20))
-application = Application(config, "v1", builder.build(), {"bootstrap.servers": servers}, Path(state))
+application = Application(config, "v1", builder.build(), Kafka({"bootstrap.servers": servers}), Path(state))
 worker = Worker(application, on_state=lambda s: print(s.value, flush=True))
 signal.signal(signal.SIGTERM, lambda *_: worker.stop())
 worker.run()

@@ -12,6 +12,7 @@ from riverrun.hosting.active_task import ActiveTask, start_task
 from riverrun.hosting.claim import Claim
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.process import SystemClock
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import RawRecord, TaskId, TopicPartition
 from riverrun.runtime.packs import pack_header, packed
@@ -58,7 +59,7 @@ def own_by(application: Application, broker: Broker, tmp_path: Path) -> Iterator
 
 def leave(broker: Broker, tp: TopicPartition, packs: int, records: int) -> list[RawRecord]:
     """Write packs as a run leaves them, and return their records as a reader sees them."""
-    producer = IdempotentProducer(broker.kafka)
+    producer = IdempotentProducer(Kafka(broker.kafka))
     pack, header = packed([b"k"] * records, [b"v"] * records, [1] * records, [()] * records), pack_header(TaskId(0, 0))
     for _ in range(packs):
         producer.send(tp.topic, None, pack, 1, header, tp.partition)
@@ -92,7 +93,7 @@ def test_a_worker_fetches_no_more_of_what_is_packed_than_of_what_is_not(
     active = own_by("worker")
     (own,) = active.inputs
     leave(broker, own, packs=300, records=1_000)
-    fetching = Fetching(broker.kafka, application.config.streams, Undisturbed())
+    fetching = Fetching(Kafka(broker.kafka), application.config.streams, Undisturbed())
     fetching.begin(active)
     until(lambda: bool(active.task.buffered(own)), "fetched", turn=lambda: fetching.fetch(1.0))
     assert active.task.buffered(own) <= 2 * ENOUGH

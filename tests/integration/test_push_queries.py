@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from riverrun.config import AppConfig
 from riverrun.config.streams import StreamsConfig
 from riverrun.hosting.application import Application
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.releases.topology import build_topology
 from riverrun.service import push_queries
@@ -46,9 +47,9 @@ def api(broker: Broker, unique: str, tmp_path: Path) -> Iterator[FastAPI]:
     )
     config = AppConfig("app", str(path), streams=StreamsConfig(server_query_max_bytes=2_000))
     topology = build_topology(SimpleNamespace(config=config, version="v1"))
-    instance = FakeInstance(application=Application(config, "v1", topology, broker.kafka, tmp_path))
+    instance = FakeInstance(application=Application(config, "v1", topology, Kafka(broker.kafka), tmp_path))
     api = new_api(instance, Access("", "", None, instance.server))
-    producer = IdempotentProducer(broker.kafka)
+    producer = IdempotentProducer(Kafka(broker.kafka))
     for number in range(3):
         producer.send(f"{unique}.in", b"ann", json.dumps({"item": f"<b>{number}"}).encode(), 1_000 + number, (), None)
     producer.flush()

@@ -13,6 +13,7 @@ from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.restoring import StoreChangelogReader
 from riverrun.hosting.standby_tasks import StandbyTasks
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TaskId, TopicPartition
 from riverrun.worker.queries import AnswerPage, KeyQuery, Reason, Refusal, StoreQuery
@@ -225,7 +226,7 @@ def test_a_successors_records_after_a_commit_are_not_taken_for_local_state(
 
 def test_state_whose_commit_has_no_marker_yet_is_not_thrown_away(broker: Broker, unique: str, tmp_path: Path) -> None:
     counting = Counting(broker, unique, tmp_path)
-    pending = TransactionalProducer(broker.kafka, unique)  # the last stable offset stays before it
+    pending = TransactionalProducer(Kafka(broker.kafka), unique)  # the last stable offset stays before it
     pending.init()
     pending.send(counting.changelog.topic, b"c", bytes(16), 1, (), 0)
     pending.flush()

@@ -28,6 +28,7 @@ from riverrun.errors import BrokerError, TopicError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.kafka.admin import Admin, TopicSpec
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.embedded import broker as embedded
 from riverrun.kafka.embedded.artifacts import find_java
 from riverrun.kafka.groups import GroupState
@@ -111,7 +112,7 @@ def make_keys(directory: Path) -> None:
 
 
 def test_groups_are_described_set_and_deleted_with_tls_and_a_password(kafka: dict[str, str]) -> None:
-    admin = Admin(kafka)
+    admin = Admin(Kafka(kafka))
     assert admin.group("g") == GroupState("dead", ())
     admin.create_topics([TopicSpec("t", 1)])
     admin.alter_offsets("g", {TP: 5})
@@ -122,7 +123,7 @@ def test_groups_are_described_set_and_deleted_with_tls_and_a_password(kafka: dic
 
 
 def test_no_topic_is_made_by_asking_about_it(kafka: dict[str, str]) -> None:
-    admin, missing = Admin(kafka), TopicPartition("missing", 0)
+    admin, missing = Admin(Kafka(kafka)), TopicPartition("missing", 0)
     assert not admin.partitions(["missing"])
     assert not admin.topic_ids(["missing"])
     assert not admin.committed("nobody", [missing])
@@ -142,7 +143,7 @@ def test_no_topic_is_made_by_asking_about_it(kafka: dict[str, str]) -> None:
 def test_a_member_joins_with_tls_and_a_password(kafka: dict[str, str]) -> None:
     plans: list[bytes] = []
     member = GroupMember(
-        kafka,
+        Kafka(kafka),
         "joined",
         lambda: ["gone"],
         client_id="anna",
@@ -155,13 +156,13 @@ def test_a_member_joins_with_tls_and_a_password(kafka: dict[str, str]) -> None:
         if plans:
             break
     assert plans
-    assert Admin(kafka).group("joined").members == ("anna@127.0.0.1",)
-    assert "gone" not in Admin(kafka).list_topics()
+    assert Admin(Kafka(kafka)).group("joined").members == ("anna@127.0.0.1",)
+    assert "gone" not in Admin(Kafka(kafka)).list_topics()
     member.close()
 
 
 def test_a_wrong_password_is_said_to_be_one(kafka: dict[str, str]) -> None:
-    admin = Admin({**kafka, "sasl.password": "forgotten"})
+    admin = Admin(Kafka({**kafka, "sasl.password": "forgotten"}))
     for call in (lambda: admin.group("g"), lambda: admin.delete_group("g")):
         with pytest.raises(BrokerError, match=f"{kafka['bootstrap.servers']}: .*[Aa]uthentication failed") as refused:
             call()
@@ -183,20 +184,20 @@ def words(kafka: dict[str, str], tmp_path: Path) -> Callable[[dict[str, str], st
     """Makes an application that counts words, with other properties of its clients."""
 
     def made(login: dict[str, str], name: str) -> Application:
-        Admin(kafka).create_topics([TopicSpec(f"{name}.{topic}", 2) for topic in ("words", "counts")])
+        Admin(Kafka(kafka)).create_topics([TopicSpec(f"{name}.{topic}", 2) for topic in ("words", "counts")])
         builder = StreamsBuilder()
         stream = builder.stream(f"{name}.words", Consumed(STRING, STRING))
         counts = stream.group_by(lambda _key, word: word, Grouped(STRING, STRING)).count(Materialized(name="counted"))
         counts.to_stream().to(f"{name}.counts", Produced(STRING, LONG))
         anonymous = {key: value for key, value in kafka.items() if not key.startswith("sasl.")}
         oauth = {"sasl.mechanism": "OAUTHBEARER", **login}
-        return Application(AppConfig(name, "none:none"), "v1", builder.build(), {**anonymous, **oauth}, tmp_path)
+        return Application(AppConfig(name, "none:none"), "v1", builder.build(), Kafka({**anonymous, **oauth}), tmp_path)
 
     return made
 
 
 def write_words(kafka: dict[str, str], name: str, count: int) -> None:
-    producer = IdempotentProducer(kafka)
+    producer = IdempotentProducer(Kafka(kafka))
     for number in range(count):
         producer.send(f"{name}.words", str(number).encode(), b"word", 1, (), None)
     producer.flush()
@@ -205,7 +206,7 @@ def write_words(kafka: dict[str, str], name: str, count: int) -> None:
 def committed(kafka: dict[str, str], name: str) -> int:
     """How many words an application is done with."""
     inputs = [TopicPartition(f"{name}.words", partition) for partition in range(2)]
-    return sum(done.offset for done in Admin(kafka).committed(f"{name}-v1", inputs).values())
+    return sum(done.offset for done in Admin(Kafka(kafka)).committed(f"{name}-v1", inputs).values())
 
 
 def test_all_clients_log_in_with_the_token_of_a_function(
@@ -259,7 +260,7 @@ def test_clients_that_are_never_polled_log_in_and_stay_so(
 
     monkeypatch.setattr(Tokens, "for_librdkafka", noted)
     anonymous = {key: value for key, value in kafka.items() if not key.startswith("sasl.")}
-    requests = Requests({**anonymous, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "tokens_of_idle:fetch"})
+    requests = Requests(Kafka({**anonymous, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "tokens_of_idle:fetch"}))
     consumer, producer = requests.consumer("idle"), TransactionalProducer(requests.kafka, "idle-0_0")
     producer.init()
     until(lambda: len(asked) >= 12, "asked for tokens of three clients a few times")
@@ -309,7 +310,7 @@ def documented_rights(application_id: str, inputs: str, outputs: list[str], prin
 
 
 def test_an_application_works_with_the_rights_that_are_documented(kafka: dict[str, str], tmp_path: Path) -> None:
-    admin = Admin(kafka)
+    admin = Admin(Kafka(kafka))
     admin.create_topics([TopicSpec("words", 1), TopicSpec("counts", 1), TopicSpec("letters", 1)])
     builder = StreamsBuilder()
     words = builder.stream("words", Consumed(STRING, STRING))
@@ -318,8 +319,8 @@ def test_an_application_works_with_the_rights_that_are_documented(kafka: dict[st
     streams = StreamsConfig(errors_dead_letter_queue_topic_name="letters")
     config = AppConfig("limited", "none:none", streams=streams)
     limited = {**kafka, "sasl.username": "app"}
-    application = Application(config, "v1", builder.build(), limited, tmp_path)
-    producer = IdempotentProducer(kafka)
+    application = Application(config, "v1", builder.build(), Kafka(limited), tmp_path)
+    producer = IdempotentProducer(Kafka(kafka))
     producer.send("words", b"k", b"word", 1, (), None)
     producer.flush()
     with pytest.raises(BrokerError, match=r"group limited-v1:run .*authorization failed\nHint: Grant"):
@@ -332,7 +333,9 @@ def test_an_application_works_with_the_rights_that_are_documented(kafka: dict[st
     summary = Worker(application).run(until_caught_up=True)
     assert (summary.processed, summary.dropped) == (2, {})
     reset(
-        plan_reset(ConnectedApplication(application, Admin(limited)), OffsetVector({TopicPartition("words", 0): 0})),
-        Admin(limited),
+        plan_reset(
+            ConnectedApplication(application, Admin(Kafka(limited))), OffsetVector({TopicPartition("words", 0): 0})
+        ),
+        Admin(Kafka(limited)),
     )
     assert Worker(application).run(until_caught_up=True).processed == 2

@@ -21,6 +21,7 @@ from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.progress import Progress, reporting_progress
 from riverrun.hosting.standby_tasks import publish_snapshots
+from riverrun.kafka.door import Kafka
 from riverrun.records import TopicPartition
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
@@ -59,7 +60,7 @@ class Case:
         self.build = counting(name)
         self.streams = StreamsConfig(commit_interval_ms=50, snapshot_url=f"file://{tmp_path}/snapshots")
         config = AppConfig(name, "none:none", streams=self.streams)
-        self.app = Application(config, "v1", self.build(StreamsBuilder()), broker.kafka, tmp_path / "state")
+        self.app = Application(config, "v1", self.build(StreamsBuilder()), Kafka(broker.kafka), tmp_path / "state")
         self.changelog = TopicPartition(f"{self.app.id}-counts-changelog", 0)
         broker.create(1, f"{name}.in", f"{name}.out")
 

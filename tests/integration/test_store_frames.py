@@ -22,6 +22,7 @@ from riverrun import (
     TimeWindows,
 )
 from riverrun.errors import InvalidStateStoreError, SnapshotError
+from riverrun.kafka.door import Kafka
 from riverrun.records import TopicPartition
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
@@ -211,7 +212,7 @@ def test_only_committed_records_are_read(broker: Broker, unique: str, tmp_path: 
     broker.write(f"{unique}.in", [(None, b"w", 1)])
     Worker(app).run(until_caught_up=True)
     changelog = TopicPartition(f"{app.id}-counts-changelog", 0)
-    producer = TransactionalProducer(broker.kafka, unique)
+    producer = TransactionalProducer(Kafka(broker.kafka), unique)
     producer.init()
     producer.send(changelog.topic, b"w", LONG.serialize(99), 2, (), 0)
     producer.abort()

@@ -18,6 +18,7 @@ from riverrun import LONG, STRING, windowed
 from riverrun.config import ProjectConfig
 from riverrun.errors import BrokerError, StreamsError
 from riverrun.hosting.release import Step
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import OffsetVector
 from riverrun.releases.releaser import Releaser
@@ -127,7 +128,7 @@ v2 = "{name}_app:build_v2"
         self._paused.clear()
 
     def _write(self) -> None:
-        producer = IdempotentProducer(self.broker.kafka)
+        producer = IdempotentProducer(Kafka(self.broker.kafka))
         while not self._ends.wait(0.02):
             if self._paused.is_set():
                 self._rests.set()

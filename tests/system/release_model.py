@@ -22,6 +22,7 @@ from riverrun.errors import ReleaseError, StreamsError
 from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry
 from riverrun.hosting.release import ACTIONS, CONTROL_TOPIC, SWITCHING
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.membership import GroupMember
 from riverrun.records import OffsetVector
 from riverrun.releases.releaser import Releaser
@@ -132,7 +133,7 @@ class Member:
     def join(cls, kafka: Mapping[str, str], group_id: str) -> Member:
         """Join."""
         group = GroupMember(
-            kafka,
+            Kafka(kafka),
             group_id,
             client_id="model",
             describe=lambda: b"",

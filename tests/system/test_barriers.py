@@ -15,6 +15,7 @@ from riverrun.errors import UnderWayError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import Release, Step, staging_name
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TopicPartition
 from riverrun.releases.versions import create_staging
@@ -166,7 +167,7 @@ def case(broker: Broker, unique: str, tmp_path: Path) -> Case:
 
 def test_a_worker_pauses_at_a_barrier_drains_its_levels_and_goes_on(case: Case) -> None:
     case.write()
-    open_one = TransactionalProducer(case.broker.kafka, f"{case.name}-writer")
+    open_one = TransactionalProducer(Kafka(case.broker.kafka), f"{case.name}-writer")
     with running(case.app):
         case.until_counted(50)
         open_one.init()

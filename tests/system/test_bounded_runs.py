@@ -30,6 +30,7 @@ from riverrun import (
 )
 from riverrun.errors import ProcessingError, RangeError
 from riverrun.hosting.ownership import transactional_id
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer, group_metadata
 from riverrun.records import TaskId
 from riverrun.runtime.layout import plan_layout
@@ -403,10 +404,12 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
         on_executor(build),
     )
     (repartition,) = [topic for topic in admin.list_topics(f"{app.id}-") if topic.endswith("-repartition")]
-    dead = TransactionalProducer(broker.kafka, transactional_id(app.id, TaskId(0, 0)), transaction_timeout_ms=900_000)
+    dead = TransactionalProducer(
+        Kafka(broker.kafka), transactional_id(app.id, TaskId(0, 0)), transaction_timeout_ms=900_000
+    )
     dead.init()
     dead.send(repartition, b"i0", b"{}", 1, (), 0)
-    dead._client.producer.flush()
+    dead._client.producer.flush(30)
     pending = ClientTopicPartition(unsettled.format(unique=unique, repartition=repartition), 0, 1)
     dead._client.producer.send_offsets_to_transaction([pending], group_metadata(app.id), 30)
     run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build))

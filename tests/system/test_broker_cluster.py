@@ -19,7 +19,8 @@ from riverrun.errors import BrokerError
 from riverrun.hosting.application import Application
 from riverrun.hosting.ownership import transactional_id
 from riverrun.kafka import groups
-from riverrun.kafka.coordinators import CoordinatorConnection
+from riverrun.kafka.door import Kafka
+from riverrun.kafka.kafka_python import CoordinatorConnection
 from riverrun.kafka.membership import GroupMember
 from riverrun.records import TaskId, TopicPartition
 from riverrun.spark.bounded_runs.job import run
@@ -184,7 +185,7 @@ def test_a_member_asks_calmly_for_a_coordinator_that_has_died(
 
     monkeypatch.setattr(CoordinatorConnection, "_found", counted)
     member = GroupMember(
-        {"bootstrap.servers": cluster.bootstrap_servers},
+        Kafka({"bootstrap.servers": cluster.bootstrap_servers}),
         unique,
         client_id="member",
         describe=lambda: b"",
@@ -222,7 +223,7 @@ def test_a_bounded_run_goes_on_when_its_coordinators_die(cluster: Cluster, uniqu
         counts.to_stream().to(f"{unique}.out", Produced(STRING, LONG))
         return builder.build()
 
-    app = Application(AppConfig(unique, "none:none"), "v1", build(StreamsBuilder()), broker.kafka, tmp_path)
+    app = Application(AppConfig(unique, "none:none"), "v1", build(StreamsBuilder()), Kafka(broker.kafka), tmp_path)
     names = {"__transaction_state": transactional_id(app.id, TaskId(0, 0)), "__consumer_offsets": app.id}
 
     def kill_and_start() -> None:

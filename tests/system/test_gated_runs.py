@@ -33,6 +33,7 @@ from riverrun import (
 )
 from riverrun.cli.main import main
 from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError, UnderWayError
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.quality import Checks, Expectations
 from riverrun.records import TopicPartition
@@ -535,7 +536,7 @@ def test_stores_of_all_kinds_are_as_before_after_a_discarded_run(broker: Broker,
 
 def leave_behind(shop: Shop, *payments: tuple[str, int]) -> None:
     """Write to a repartition topic, as tasks of a worker do that others have not followed yet."""
-    producer = IdempotentProducer(shop.broker.kafka)
+    producer = IdempotentProducer(Kafka(shop.broker.kafka))
     for number, (key, value) in enumerate(payments):
         shop.time_ms += 100
         topic = f"{shop.app.application_id}-by-key-repartition"

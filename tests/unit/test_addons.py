@@ -24,6 +24,7 @@ from riverrun.config.addons import loaded_others, loader_of
 from riverrun.errors import ArchiveError, ConfigError, TopologyError
 from riverrun.hosting.earlier_records import with_archive
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.releases.release_plan import statement_digests_of
 from riverrun.releases.topology import load_application
 
@@ -202,7 +203,7 @@ def test_a_broken_method_or_archive_names_its_add_on(install: Callable[..., None
     with pytest.raises(AttributeError, match=r"no attribute 'z'.*Add-on 'x' of acme-x 1.0 cannot be loaded"):
         _ = project.z
     with pytest.raises(ConfigError, match=r"Add-on 'x' of acme-x 1.0 cannot be loaded"):
-        with_archive(Admin({"bootstrap.servers": "127.0.0.1:1"}), "acme+s3://broken")
+        with_archive(Admin(Kafka({"bootstrap.servers": "127.0.0.1:1"})), "acme+s3://broken")
 
 
 def test_a_section_may_declare_none(install: Callable[..., None]) -> None:
@@ -282,7 +283,7 @@ def test_an_add_on_has_records_in_front_of_topics(install: Callable[..., None]) 
     text = "from riverrun.config import AddOn\nADD_ON = AddOn(archives={'acme': 'acme_tiers:Tiers'})"
     tiers = "class Tiers:\n    def __init__(self, url):\n        self.url = url"
     install("acme-x", {"x": "acme_x:ADD_ON"}, {"acme_x.py": text, "acme_tiers.py": tiers})
-    admin = Admin({"bootstrap.servers": "127.0.0.1:1"})
+    admin = Admin(Kafka({"bootstrap.servers": "127.0.0.1:1"}))
     assert vars(with_archive(admin, "acme+s3://bucket").earlier) == {"url": "acme+s3://bucket"}
     assert type(with_archive(admin, "/data/a+b").earlier).__name__ == "ArchivedLog"
     assert type(with_archive(admin, "s3://bucket").earlier).__name__ == "ArchivedLog"

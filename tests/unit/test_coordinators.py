@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from riverrun.kafka.coordinators import CoordinatorRequest, describe_group
+from riverrun.kafka.door import Kafka
 
 _BROKERS = 3
 
@@ -33,7 +34,9 @@ def test_a_broker_that_sleeps_is_asked_in_one_attempt_of_three_only(round_: int)
         servers = ",".join(f"127.0.0.1:{listener.getsockname()[1]}" for listener in asleep)
         requests = []
         for attempt in range(_BROKERS):
-            question = CoordinatorRequest({"bootstrap.servers": servers}, "test", f"group-{round_}", 0.2, attempt)
+            question = CoordinatorRequest(
+                Kafka({"bootstrap.servers": servers}), "test", f"group-{round_}", 0.2, attempt
+            )
             with pytest.raises(KafkaException, match=r"_TIMED_OUT|_TRANSPORT"):
                 describe_group(question)
             requests.append([callers(listener) > 0 for listener in asleep])

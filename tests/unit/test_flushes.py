@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaException
 
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer
 
 
@@ -14,7 +15,7 @@ from riverrun.kafka.producer import TransactionalProducer
 def test_errors_of_the_library_in_a_flush_are_left_to_the_commit(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producer = TransactionalProducer({"bootstrap.servers": "127.0.0.1:9"}, "flushed")
+    producer = TransactionalProducer(Kafka({"bootstrap.servers": "127.0.0.1:9"}), "flushed")
 
     def flush(_seconds: float) -> int:
         raise error

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException
 
 from riverrun.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
 from riverrun.kafka.requests import Leaders, Requests
 from riverrun.kafka.sending import SendingClient
@@ -77,7 +78,7 @@ def test_a_look_up_of_offsets_waits_for_leaders_that_are_not_ready(code: int, is
         def close(self) -> None:
             pass
 
-    requests: Any = Requests({"bootstrap.servers": "127.0.0.1:1"})
+    requests: Any = Requests(Kafka({"bootstrap.servers": "127.0.0.1:1"}))
     requests.consumer = lambda *_arguments, **_properties: NotReady()
     assert Leaders(requests).offsets([tp], OFFSET_END) == {tp: 7}
     assert not refusals

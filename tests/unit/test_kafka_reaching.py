@@ -10,6 +10,7 @@ import pytest
 
 from riverrun.errors import BrokerError, ConfigError
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.reaching import obstacle_to
 from riverrun.kafka.requests import Requests
 
@@ -92,7 +93,7 @@ def test_a_name_that_cannot_be_resolved_and_a_port_without_listener_are_told_apa
 def test_who_waits_for_brokers_hears_of_it_and_then_why_they_do_not_answer(serve: Callable[[bytes], str]) -> None:
     server, waited = serve(_HTTP), list[str]()
     with pytest.raises(BrokerError, match=f"No broker can be reached: {server} is an HTTP server") as refused:
-        Admin({"bootstrap.servers": server}).require_answer(waited.append)
+        Admin(Kafka({"bootstrap.servers": server})).require_answer(waited.append)
     assert waited == [server]
     assert not refused.value.retriable
     assert "bootstrap.servers" in (refused.value.hint or "")
@@ -102,5 +103,5 @@ def test_a_file_that_a_property_names_and_that_is_not_there_is_named(tmp_path: P
     missing = str(tmp_path / "ca.pem")
     kafka = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "ssl.ca.location": missing}
     with pytest.raises(ConfigError) as refused:
-        Requests(kafka)
+        Requests(Kafka(kafka))
     assert refused.value.hint == f"These files do not exist: ssl.ca.location {missing}"

@@ -239,15 +239,15 @@ class Party:
         def hear(plan: bytes) -> None:
             self.plans[name] = plan
 
+        kafka: Any = SimpleNamespace(coordinator=lambda client_id, _group: Wire(self.group, client_id))
         member = GroupMember(
-            {},
+            kafka,
             "group",
             client_id=name,
             describe=name.encode,
             assign=partial(self.assign, name),
             on_plan=hear,
             config=MemberConfig(SESSION_MS, self.heartbeat_ms),
-            coordinator=Wire(self.group, name),
         )
         # It starts here. Brokers that refuse it at once do so again.
         has_no_error(member)

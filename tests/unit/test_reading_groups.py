@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 from riverrun.errors import BrokerError
 from riverrun.kafka import admin
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.requests import Requests
 from riverrun.records import TopicPartition
 
@@ -37,7 +38,7 @@ class Brokers(Admin):
     is_slow = False
 
     def __init__(self, client: Any) -> None:
-        super().__init__({"bootstrap.servers": "nowhere:1"})
+        super().__init__(Kafka({"bootstrap.servers": "nowhere:1"}))
         self._requests.client = client
 
     def committed(self, group: str, tps: Any, patience_s: float = 90, **_: Any) -> dict[TopicPartition, Any]:

@@ -7,6 +7,7 @@ import pytest
 from riverrun.errors import RefusedRecordError
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.sending import RecordTimes, TimeLimits
 
 HOUR_MS = 3_600_000
@@ -15,7 +16,7 @@ DAY_MS = 24 * HOUR_MS
 
 def times(**limits: TimeLimits) -> RecordTimes:
     """Limits of topics, asked before."""
-    record_times = RecordTimes(lambda: Admin({}))
+    record_times = RecordTimes(lambda: Admin(Kafka({})))
     record_times.learn(limits)
     return record_times
 

@@ -34,6 +34,7 @@ from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.release import ACTIONS, Release, Step
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.releases import chain
 from riverrun.releases.release_plan import ReleasePlan, readable_rows, statement_digests_of
 from riverrun.releases.releaser import Releaser
@@ -83,7 +84,9 @@ class Shell:
         return ReleaseRegistry(self.notes, by)
 
     def releaser(self, *_: Any) -> Releaser:
-        return Releaser(ProjectConfig.load(self.path, {}), "clicks", Admin({}), lambda: None, registry=self.registry())
+        return Releaser(
+            ProjectConfig.load(self.path, {}), "clicks", Admin(Kafka({})), lambda: None, registry=self.registry()
+        )
 
     def at(self, step: Step, **changes: Any) -> Release:
         digests = self.releaser()._checks.digests(Release("clicks", "v1", candidate="v2"))
@@ -101,7 +104,7 @@ class Shell:
     def processing(self) -> ReleaseError | None:
         """Load version 2 for a worker; return why that is refused."""
         try:
-            processing_application(ProjectConfig.load(self.path, {}), Admin({}), "clicks", "v2")
+            processing_application(ProjectConfig.load(self.path, {}), Admin(Kafka({})), "clicks", "v2")
         except ReleaseError as error:
             return error
         return None

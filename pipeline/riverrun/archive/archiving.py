@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from riverrun.kafka.admin import Admin
+    from riverrun.kafka.door import Kafka
     from riverrun.records import Whole
 
 PIECE = 1_000_000
@@ -212,15 +213,13 @@ def _require_whole(
         raise ArchiveError(message, hint=hint)
 
 
-def on_spark(
-    url: str, kafka: Mapping[str, str], spark: Any, client: Callable[[Mapping[str, str]], Admin]
-) -> WritesPieces:
+def on_spark(url: str, kafka: Kafka, spark: Any, client: Callable[[Kafka], Admin]) -> WritesPieces:
     """Return the function that writes pieces on Spark's executors, one task each; `client` is shared by an executor's tasks."""
-    return partial(_on_spark, url, dict(kafka), spark, client)
+    return partial(_on_spark, url, kafka, spark, client)
 
 
 def _on_spark(
-    url: str, kafka: dict[str, str], spark: Any, client: Callable[[Mapping[str, str]], Admin], pieces: list[Piece]
+    url: str, kafka: Kafka, spark: Any, client: Callable[[Kafka], Admin], pieces: list[Piece]
 ) -> Iterator[tuple[ArchivedFile, ...]]:
     def process(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 - loads for long

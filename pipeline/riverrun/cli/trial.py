@@ -58,7 +58,7 @@ def try_out(
     since_ms = time_ms(day or start or "1970-01-01")
     until_ms = since_ms + _DAY_MS if day else time_ms(end) if end else LAST_MS
     project = settings_of(context).project()
-    application = load_application(project.config, name, version=version)
+    application = load_application(project.config, name, version=version, kafka=project.cluster.kafka)
     trial = Trial(
         application,
         url_of(project, url),

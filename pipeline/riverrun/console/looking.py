@@ -121,7 +121,7 @@ class Looking:
         ]
         self._seen: dict[str, Any] = {
             "project": project.config.path.resolve().parent.name,
-            "brokers": self._cluster.kafka["bootstrap.servers"],
+            "brokers": self._cluster.kafka.servers,
             "error": None,
             "seen_at": None,
             "apps": [*({"name": name, "error": None, "versions": []} for name in self._apps), *self._refused],
@@ -174,6 +174,7 @@ class _AppLook:
 
     def __init__(self, project: Riverrun, name: str, asking: ThreadPoolExecutor) -> None:
         self._project = project.config
+        self._kafka = project.cluster.kafka
         self._name = name
         self._config = project.app(name).config
         self._instances = Instances(project.app(name), asking)
@@ -219,7 +220,7 @@ class _AppLook:
     def _application(self, version: str) -> Application:
         # Loaded once: loading runs users' code, which may be slow or have effects.
         if version not in self._loaded:
-            self._loaded[version] = load_application(self._project, self._name, version=version)
+            self._loaded[version] = load_application(self._project, self._name, version=version, kafka=self._kafka)
         return self._loaded[version]
 
 

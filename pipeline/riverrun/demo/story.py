@@ -27,6 +27,7 @@ from riverrun.errors import ProcessingError
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.earlier_records import archived_ranges
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ class Story:
 
     @cached_property
     def _admin(self) -> Admin:
-        return Admin(self.project.kafka)
+        return Admin(Kafka(self.project.kafka))
 
     @property
     def _span(self) -> Span:

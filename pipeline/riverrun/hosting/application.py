@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import BOUNDED_ENGINES, BOUNDED_WALL_CLOCK
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun.config import AppConfig
+    from riverrun.kafka.door import Kafka
     from riverrun.processor.handlers import ErrorHandlers
     from riverrun.records import TaskId, TopicPartition
     from riverrun.topology.nodes import SubTopology
@@ -37,7 +38,7 @@ class Application:
     config: AppConfig
     version: str
     topology: Topology
-    kafka: Mapping[str, str] = field(repr=False)
+    kafka: Kafka
     state_directory: Path
     published: Mapping[str, str] | None = None
     dead_letters: str | None = None

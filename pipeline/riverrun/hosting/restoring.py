@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from riverrun.kafka.admin import Admin, CommittedOffset
     from riverrun.kafka.consumer import MessageBatch
+    from riverrun.kafka.door import Kafka
     from riverrun.records import Whole
     from riverrun.runtime.layout import TaskSpec
     from riverrun.runtime.task import Task
@@ -119,9 +120,7 @@ def silently(_changelog: TopicPartition, _done: int, _expected: int) -> None:
     """Show no progress."""
 
 
-def restore(
-    task: Task, missing: Missing, admin: Admin, kafka: Mapping[str, str], on_restore: OnRestore = silently
-) -> int:
+def restore(task: Task, missing: Missing, admin: Admin, kafka: Kafka, on_restore: OnRestore = silently) -> int:
     """Apply all records that the state of a task lacks."""
     reader = StoreChangelogReader(admin, kafka)
     try:
@@ -182,7 +181,7 @@ class StoreChangelogReader:
     Keeps applied records with their positions: the next restore of the task continues there.
     """
 
-    def __init__(self, admin: Admin, kafka: Mapping[str, str]) -> None:
+    def __init__(self, admin: Admin, kafka: Kafka) -> None:
         self.restored = 0
         self._admin = admin
         self._kafka = kafka
@@ -274,7 +273,7 @@ class StoreChangelogReader:
     def _reading(self) -> RecordConsumer:
         if self._consumer is None:
             # A changelog ends with a transaction's marker, at which brokers would otherwise wait for more.
-            self._consumer = RecordConsumer({**UP_TO_AN_END, **self._kafka})
+            self._consumer = RecordConsumer(self._kafka.with_defaults(UP_TO_AN_END))
         return self._consumer
 
 

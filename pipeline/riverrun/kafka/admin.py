@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
-    Consumer,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -24,12 +23,14 @@ from riverrun.kafka.brokers_clock import BrokersClock
 from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
 from riverrun.kafka.groups import GroupClients, GroupProgress, Groups, GroupState
 from riverrun.kafka.reaching import require_answer
-from riverrun.kafka.requests import REQUEST_SECONDS, Leaders, Requests, log_sizes
+from riverrun.kafka.requests import CLIENT_ID, REQUEST_SECONDS, Leaders, Requests
 from riverrun.records import TopicPartition, counted, is_legal_topic, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+    from riverrun.kafka.clients import ConsumerClient
+    from riverrun.kafka.door import Kafka
     from riverrun.records import OffsetRange, RawFields
 
 log = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ class Admin:
     Failures are `BrokerError`s that name the bootstrap servers. If no broker answers at all, they are `retriable`.
     """
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
+    def __init__(self, kafka: Kafka) -> None:
         self.kafka = kafka
         self.earlier: EarlierRecords | None = None
         self._requests = Requests(kafka)
@@ -305,7 +306,7 @@ class Admin:
         With several replicas, the largest counts. Partitions whose size brokers do not report are left out. The request
         needs the right to describe the cluster, which a user of topics may lack.
         """
-        return log_sizes(self.kafka, topics)
+        return self.kafka.log_sizes(CLIENT_ID, topics, REQUEST_SECONDS)
 
     def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offsets that brokers still have."""
@@ -363,7 +364,7 @@ class Admin:
         return GroupProgress(self._requests, group)
 
     def _stable_offsets(
-        self, consumer: Consumer, group: str, partitions: list[ClientTopicPartition], patience_s: float
+        self, consumer: ConsumerClient, group: str, partitions: list[ClientTopicPartition], patience_s: float
     ) -> list[Any]:
         found: list[Any] = []
 

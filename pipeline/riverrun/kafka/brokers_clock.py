@@ -6,15 +6,13 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from riverrun.errors import BrokerError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
-from riverrun.kafka.librdkafka import CLIENT, quiet
 from riverrun.kafka.requests import REQUEST_SECONDS
-from riverrun.kafka.tokens import client_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,7 +153,7 @@ class BrokersClock:
             "allow.auto.create.topics": False,
         }
         try:
-            producer = Producer({**CLIENT, **client_properties(self._requests.kafka), **settings}, logger=quiet)
+            producer = self._requests.kafka.producer(settings)
             producer.produce(CLOCK_TOPIC, b"", partition=0, on_delivery=delivered)
             producer.flush(within_s)
         except KafkaException as error:

@@ -9,24 +9,23 @@ from dataclasses import dataclass
 from itertools import groupby, starmap
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from riverrun.errors import MissingOffsetError, StreamsError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
-from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
-from riverrun.kafka.tokens import client_properties
+from riverrun.kafka.librdkafka import end_in_background
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from riverrun.kafka.door import Kafka
     from riverrun.records import Headers, RawFields
 
 _GONE = "Retention (retention.ms, retention.bytes) has deleted unread records, or the topic was recreated."
 _SETTINGS = {
-    **CLIENT,
     # The library requires a group; nothing is committed for it.
     "group.id": "riverrun-unjoined",
     "enable.auto.commit": False,
@@ -122,12 +121,11 @@ class RecordConsumer:
     """A consumer of given partitions.
 
     Args:
-        kafka: Client properties with librdkafka's names.
         overrides: Consumer properties of the user (`consumer.` prefix); reading committed records and the absence of a
             reset policy cannot be overridden.
     """
 
-    def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(self, kafka: Kafka, overrides: Mapping[str, str] | None = None) -> None:
         forced = {key: _SETTINGS[key] for key in ("auto.offset.reset", "isolation.level", "enable.partition.eof")}
         # The callback is no method: a client in a reference cycle would live until garbage collection.
         lost: list[KafkaError] = []
@@ -139,9 +137,7 @@ class RecordConsumer:
 
         own = {**forced, "error_cb": connection_failed}
         with mapped_errors("create a consumer"):
-            self._consumer = Consumer(
-                {**_SETTINGS, **client_properties(kafka), **(overrides or {}), **own}, logger=quiet
-            )
+            self._consumer = kafka.consumer({**(overrides or {}), **own}, _SETTINGS)
         self._assigned: dict[TopicPartition, int] = {}
         self._ever_assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()

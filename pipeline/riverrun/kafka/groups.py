@@ -9,7 +9,7 @@ import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from riverrun.errors import BrokerError
@@ -21,6 +21,7 @@ from riverrun.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from riverrun.kafka.clients import ConsumerClient
     from riverrun.kafka.coordinators import CoordinatorRequest
     from riverrun.kafka.requests import Requests
 
@@ -146,7 +147,7 @@ class _Idle(NamedTuple):
 
     group: str
     isolation: str
-    client: Consumer
+    client: ConsumerClient
     since_s: float
 
 
@@ -167,7 +168,7 @@ class GroupClients:
         weakref.finalize(self, _close_all, self._idle).atexit = False
 
     @contextmanager
-    def client(self, group: str, isolation: str) -> Iterator[Consumer]:
+    def client(self, group: str, isolation: str) -> Iterator[ConsumerClient]:
         """Lend a client of a group. One whose question failed is not used again."""
         client = self._taken(group, isolation) or self._requests.consumer(group, isolation)
         try:
@@ -177,7 +178,7 @@ class GroupClients:
             raise
         self._keep(_Idle(group, isolation, client, time.monotonic()))
 
-    def _taken(self, group: str, isolation: str) -> Consumer | None:
+    def _taken(self, group: str, isolation: str) -> ConsumerClient | None:
         with self._lock:
             for place, idle in enumerate(self._idle):
                 if (idle.group, idle.isolation) == (group, isolation):

@@ -13,7 +13,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
@@ -24,12 +24,14 @@ from kafka.protocol.consumer.metadata import (
 )
 
 from riverrun.errors import BrokerError
-from riverrun.kafka.coordinators import COUNT_BYTES, CoordinatorConnection
+from riverrun.kafka.coordinators import COUNT_BYTES
 from riverrun.kafka.errors import UNREACHABLE, mapped_errors, streams_error
-from riverrun.kafka.kafka_python import connection, planned_in, said_by
+from riverrun.kafka.kafka_python import planned_in, said_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+
+    from riverrun.kafka.door import Kafka
 
 log = logging.getLogger(__name__)
 
@@ -49,22 +51,6 @@ _COUNTED = frozenset({KafkaError.NO_ERROR, KafkaError.REBALANCE_IN_PROGRESS})
 """Answers to a member of the present generation."""
 _FORGOTTEN = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.MEMBER_ID_REQUIRED})
 """Answers to a member that the group no longer has, or not yet."""
-
-
-class Connection(Protocol):
-    """A connection to the coordinator of the group (`CoordinatorConnection`)."""
-
-    def find(self, within_s: float, gives_up: Callable[[], bool]) -> None:
-        """Look up the coordinator, unless it is known."""
-        ...
-
-    def ask(self, request: Any, within_s: float, gives_up: Callable[[], bool]) -> Any:
-        """Return the answer to a request."""
-        ...
-
-    def close(self) -> None:
-        """Close it; the next request opens it again."""
-        ...
 
 
 class _LeavingError(Exception):
@@ -104,7 +90,6 @@ class GroupMember:
     until brokers have answered: a member that stops half-way would be in no group.
 
     Args:
-        kafka: Client properties with librdkafka's names; those of the connection are used.
         topics: Returns the topics to subscribe to, at every rebalance, in the thread. They are shown in descriptions of the
             group; it never reads them.
         client_id: Its name in brokers' lists of members.
@@ -115,7 +100,7 @@ class GroupMember:
 
     def __init__(
         self,
-        kafka: Mapping[str, str],
+        kafka: Kafka,
         group_id: str,
         topics: Callable[[], Collection[str]] = tuple,
         *,
@@ -124,12 +109,7 @@ class GroupMember:
         assign: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
         on_plan: Callable[[bytes], None],
         config: MemberConfig = _AS_KAFKA,
-        coordinator: Connection | None = None,
     ) -> None:
-        if coordinator is None:
-            # Raises here if the login needs a token and there is none, rather than in the thread.
-            connection(kafka)
-            coordinator = CoordinatorConnection(kafka, client_id, group_id)
         self.is_refused = False
         """True if brokers have refused the record of the group's messages since the last plan."""
         self.has_joined = False
@@ -141,7 +121,7 @@ class GroupMember:
         self._assign = assign
         self._on_plan = on_plan
         self._config = config
-        self._coordinator = coordinator
+        self._coordinator = kafka.coordinator(client_id, group_id)
         self._counts = itertools.count()
         self._member_id = ""
         self._generation = _NO_GENERATION

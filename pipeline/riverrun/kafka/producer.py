@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from riverrun.errors import StreamsError
     from riverrun.kafka.admin import Admin
+    from riverrun.kafka.door import Kafka
     from riverrun.kafka.sending import RecordSender
     from riverrun.records import TopicPartition
 
@@ -52,7 +53,6 @@ class TransactionalProducer:
     sequence numbers that the brokers see as a gap.)
 
     Args:
-        kafka: Client properties with librdkafka's names.
         transactional_id: The id that `init` takes over.
         transaction_timeout_ms: Brokers abort a transaction that is open for longer, and fence this producer.
         overrides: Producer properties of the user (`producer.` prefix).
@@ -61,7 +61,7 @@ class TransactionalProducer:
 
     def __init__(
         self,
-        kafka: Mapping[str, str],
+        kafka: Kafka,
         transactional_id: str,
         *,
         transaction_timeout_ms: int = 60_000,
@@ -71,7 +71,7 @@ class TransactionalProducer:
         forced = {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
         self.transactional_id = transactional_id
         self.in_transaction = False
-        self._servers = kafka.get("bootstrap.servers", "")
+        self._servers = kafka.servers
         self._timeout_ms = transaction_timeout_ms
         self._began = 0.0
         # No delivery callbacks: the library may call one while it raises an error, which Python does not allow, and each
@@ -202,18 +202,15 @@ class IdempotentProducer:
     """A producer without transactions, for `at_least_once`.
 
     Args:
-        kafka: Client properties; security properties pass through.
         overrides: Producer properties of the user (`producer.` prefix).
         admin: Asks the brokers for limits of record times; without it, a client is made for that.
     """
 
-    def __init__(
-        self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None, *, admin: Admin | None = None
-    ) -> None:
+    def __init__(self, kafka: Kafka, overrides: Mapping[str, str] | None = None, *, admin: Admin | None = None) -> None:
         # The callback is no method: a client in a reference cycle would live until garbage collection.
         refused: list[tuple[str, KafkaError]] = []
         self._refused = refused
-        self._servers = kafka.get("bootstrap.servers", "")
+        self._servers = kafka.servers
 
         def delivered(error: KafkaError | None, message: Any) -> None:
             # Purged records are those that `close` discards.

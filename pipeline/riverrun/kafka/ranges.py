@@ -133,7 +133,7 @@ def _earlier(
 def _from_brokers(
     admin: Admin, open_ranges: dict[TopicPartition, OffsetRange], enough: Container[TopicPartition]
 ) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
-    consumer = RecordConsumer({**UP_TO_AN_END, **admin.kafka})
+    consumer = RecordConsumer(admin.kafka.with_defaults(UP_TO_AN_END))
     try:
         consumer.assign({tp: r.start for tp, r in open_ranges.items()})
         silent = 0

@@ -50,8 +50,8 @@ class Obstacle:
 
 def require_answer(requests: Requests, on_wait: Callable[[str], None]) -> None:
     """Check that brokers answer, and diagnose within seconds if they do not."""
-    kafka = requests.kafka
-    begun, servers = time.monotonic(), kafka.get("bootstrap.servers", "")
+    kafka, servers = requests.kafka.properties, requests.kafka.servers
+    begun = time.monotonic()
     is_told, waited = False, 0.0
     while (failure := _failure(requests, max(_SLICE_SECONDS, waited / 2))) is not None:
         if failure.code() in REFUSED_LOGIN and not _is_tls_on_one_side(kafka):

@@ -1,7 +1,6 @@
 """Requests to brokers, each with a deadline, and requests to the leaders of partitions.
 
-Leaders are asked for offsets: the beginning, the end, and the offset of a time. kafka-python asks for the size of partitions
-on brokers' disks, since librdkafka cannot.
+Leaders are asked for offsets: the beginning, the end, and the offset of a time.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import AdminClient
 
 from riverrun.errors import BrokerError, ConfigError, TopicError
 from riverrun.kafka import librdkafka
@@ -30,8 +28,7 @@ from riverrun.kafka.errors import (
     mapped_errors,
     streams_error,
 )
-from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
-from riverrun.kafka.tokens import client_properties
+from riverrun.kafka.librdkafka import end_in_background
 from riverrun.records import TopicPartition, counted
 
 if TYPE_CHECKING:
@@ -39,6 +36,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from riverrun.errors import StreamsError
+    from riverrun.kafka.clients import ConsumerClient
+    from riverrun.kafka.door import Kafka
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +58,8 @@ _NO_LEADER = BUSY | UNREACHABLE | MISSING_TOPIC | {librdkafka.NOENT}
 class Requests:
     """Creates clients for requests, and waits for their answers."""
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
+    def __init__(self, kafka: Kafka) -> None:
         self.kafka = kafka
-        self._servers = kafka.get("bootstrap.servers", "")
         # The callback is no method: a client in a reference cycle would live until garbage collection.
         refusals: list[KafkaError] = []
         self._refusals = refusals
@@ -75,21 +73,21 @@ class Requests:
         try:
             with mapped_errors("use the client properties"):
                 # It must outlive its requests: the future of a collected client never ends.
-                self.client = AdminClient({**CLIENT, **client_properties(kafka), **own}, logger=quiet)
+                self.client = kafka.admin(own)
         except ConfigError as error:
-            missing = [f"{name} {path}" for name, path in kafka.items() if _is_missing_file(name, path)]
+            missing = [f"{name} {path}" for name, path in kafka.properties.items() if _is_missing_file(name, path)]
             error.hint = f"These files do not exist: {', '.join(missing)}" if missing else error.hint
             raise
 
     def consumer(
         self, group: str, isolation: str = "read_committed", properties: Mapping[str, Any] = MappingProxyType({})
-    ) -> Consumer:
+    ) -> ConsumerClient:
         """Return a consumer that reads or sets a group's offsets without joining. The caller closes it."""
         # The admin client would crash the process if the coordinator has just started, moved or died (librdkafka issue
         # 5040, pull request 5397).
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         with mapped_errors("create a consumer"):
-            return Consumer({**CLIENT, **client_properties(self.kafka), **own, **properties}, logger=quiet)
+            return self.kafka.consumer({**own, **properties})
 
     def result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
         """Return a request's answer; None if it is an error with a code to ignore. `doing` completes "Cannot"."""
@@ -117,7 +115,7 @@ class Requests:
         """Return the error with its true cause: a refused login looks like a broker that does not answer."""
         if error.code() in UNREACHABLE:
             error = self.refusal() or error
-        return streams_error(error, f"{doing} at {self._servers}")
+        return streams_error(error, f"{doing} at {self.kafka.servers}")
 
     def refusal(self) -> KafkaError | None:
         """Return why the brokers refused the login; None if they did not, or did not answer. Each refusal is returned once."""
@@ -137,7 +135,7 @@ class Requests:
         deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
         while not condition():
             if time.monotonic() > deadline:
-                message = f"Cannot {doing} at {self._servers} within {seconds:.0f} s"
+                message = f"Cannot {doing} at {self.kafka.servers} within {seconds:.0f} s"
                 raise error(message, retriable=True, hint=hint)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -156,7 +154,7 @@ class Leaders:
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        self._askers: dict[str, Consumer] = {}
+        self._askers: dict[str, ConsumerClient] = {}
         self._making_asker = threading.Lock()
         # Not `atexit`: a process that ends closes its connections anyway.
         weakref.finalize(self, _end_all, self._askers).atexit = False
@@ -188,7 +186,9 @@ class Leaders:
         self._requests.until(has_leaders, "find the leaders of partitions")
         return found
 
-    def _leader_comes(self, asker: Consumer, error: KafkaError, tp: ClientTopicPartition, missing_at: float) -> bool:
+    def _leader_comes(
+        self, asker: ConsumerClient, error: KafkaError, tp: ClientTopicPartition, missing_at: float
+    ) -> bool:
         """Return False for an error that will pass: a partition without a leader, or with one that does not answer.
 
         Until `missing_at`, a topic that a broker does not know is such an error, too.
@@ -202,7 +202,7 @@ class Leaders:
                 raise
         return False
 
-    def _check_exists(self, asker: Consumer, tp: TopicPartition) -> None:
+    def _check_exists(self, asker: ConsumerClient, tp: TopicPartition) -> None:
         """Distinguish a missing partition from one without a leader at present. Afterwards the client knows the leader."""
         with self._requests.asking(f"find the leader of {tp}"):
             known = asker.list_topics(timeout=REQUEST_SECONDS).topics
@@ -212,7 +212,7 @@ class Leaders:
             message = f"Topic {tp.topic} {has}"
             raise TopicError(message, hint=MISSING_HINT)
 
-    def _asker(self, isolation: str) -> Consumer:
+    def _asker(self, isolation: str) -> ConsumerClient:
         # Tasks ask concurrently.
         with self._making_asker:
             if isolation not in self._askers:
@@ -220,43 +220,7 @@ class Leaders:
             return self._askers[isolation]
 
 
-def _end_all(askers: dict[str, Consumer]) -> None:
+def _end_all(askers: dict[str, ConsumerClient]) -> None:
     # No method: a finalizer that refers to its object would keep it.
     for consumer in askers.values():
         end_in_background(consumer.close, "asker")
-
-
-def log_sizes(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[TopicPartition, int]:
-    """Return the size of partitions on brokers' disks in bytes; see `Admin.log_sizes`."""
-    names = sorted(set(topics))
-    if not names:
-        return {}
-    from kafka import KafkaAdminClient, errors  # noqa: PLC0415 - loads for long, and only forecasts ask
-
-    from riverrun.kafka.kafka_python import connection  # noqa: PLC0415 - as above
-
-    try:
-        client = KafkaAdminClient(
-            **connection(kafka), client_id=CLIENT_ID, request_timeout_ms=int(REQUEST_SECONDS * 1_000)
-        )
-    except errors.KafkaError as error:
-        log.info("brokers do not report the size of topics: %s", error)
-        return {}
-    try:
-        return _largest(client.describe_log_dirs(names))
-    except errors.KafkaError as error:
-        log.info("brokers do not report the size of topics: %s", error)
-        return {}
-    finally:
-        client.close()
-
-
-def _largest(answers: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    directories = (directory for answer in answers for directory in answer["log_dirs"])
-    for directory in directories:
-        for topic in directory["topics"]:
-            for each in topic["partitions"]:
-                tp = TopicPartition(topic["name"], each["partition_index"])
-                found[tp] = max(found.get(tp, 0), each["partition_size"])
-    return found

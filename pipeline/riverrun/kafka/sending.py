@@ -12,23 +12,22 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from riverrun.errors import BrokerError, RefusedRecordError, TopicError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.errors import MISSING_HINT, mapped_errors
-from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
-from riverrun.kafka.tokens import client_properties
+from riverrun.kafka.librdkafka import end_in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from riverrun.errors import StreamsError
+    from riverrun.kafka.door import Kafka
     from riverrun.records import Headers, Send
 
 _SETTINGS = {
-    **CLIENT,
     # As Java's producers do, so that all writers send equal keys to equal partitions.
     "partitioner": "murmur2_random",
     "linger.ms": 20,
@@ -245,8 +244,7 @@ class SendingClient:
     """Wraps the library's producer for one or more senders. They wait while its queue is full.
 
     Args:
-        kafka: Properties of all clients.
-        properties: Properties of this client, which override the others.
+        properties: Properties of this client, which override the cluster's.
         begin: Called before a sender's first record of a topic, and again before the first one after `end`.
         explain: Translates a refusal of the library: `(error, topic)`.
         admin: Asks the brokers. Without it, each sender that needs an answer makes a client for that.
@@ -254,7 +252,7 @@ class SendingClient:
 
     def __init__(
         self,
-        kafka: Mapping[str, str],
+        kafka: Kafka,
         properties: Mapping[str, Any],
         begin: Callable[[], None],
         explain: Callable[[KafkaError, str], StreamsError],
@@ -267,7 +265,7 @@ class SendingClient:
         self._senders: list[ref[RecordSender]] = []
         self._known: set[str] = set()
         with mapped_errors("create a producer"):
-            self.producer = Producer({**_SETTINGS, **client_properties(kafka), **properties}, logger=quiet)
+            self.producer = kafka.producer(properties, _SETTINGS)
 
     def new_sender(self) -> RecordSender:
         """Return a new sender, for one task."""

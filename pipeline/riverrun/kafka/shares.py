@@ -10,21 +10,20 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from riverrun.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
-from riverrun.kafka.librdkafka import CLIENT, quiet
-from riverrun.kafka.tokens import client_properties
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from riverrun.kafka.door import Kafka
+
 log = logging.getLogger(__name__)
 
 _SETTINGS = {
-    **CLIENT,
     "auto.offset.reset": "earliest",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -65,15 +64,14 @@ class PartitionShare:
         overrides: Consumer properties of the user, such as `session.timeout.ms`.
     """
 
-    def __init__(
-        self, kafka: Mapping[str, str], group: str, topics: Iterable[str], overrides: Mapping[str, str]
-    ) -> None:
+    def __init__(self, kafka: Kafka, group: str, topics: Iterable[str], overrides: Mapping[str, str]) -> None:
         self._topics = list(topics)
         self._heard = _Heard()
-        settings = {**_SETTINGS, **client_properties(kafka), **overrides, "group.id": group}
-        forced = ("enable.auto.commit", "group.protocol", "partition.assignment.strategy")
+        forced = {
+            key: _SETTINGS[key] for key in ("enable.auto.commit", "group.protocol", "partition.assignment.strategy")
+        }
         with mapped_errors(f"join group {group}"):
-            self._consumer = Consumer({**settings, **{key: _SETTINGS[key] for key in forced}}, logger=quiet)
+            self._consumer = kafka.consumer({**overrides, "group.id": group, **forced}, _SETTINGS)
         self._group = group
         self._subscribe()
 

@@ -66,7 +66,7 @@ class ChosenVersion:
 
     def loaded(self) -> Application:
         """Return the application with its topology, for inspection."""
-        return load_application(self.project, self.name, version=self.version)
+        return load_application(self.project, self.name, version=self.version, kafka=self.cluster.kafka)
 
     def processing(self) -> Application:
         """Return the application for processing; see `processing_application`."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    from riverrun.kafka.door import Kafka
     from riverrun.spark.java import JavaAhead
     from riverrun.spark.session import SessionOnDemand
 
@@ -30,7 +31,7 @@ class Cluster:
 
     def __init__(
         self,
-        kafka: Mapping[str, str],
+        kafka: Kafka,
         sessions: SparkSessions,
         environ: Mapping[str, str],
         by: str | None,

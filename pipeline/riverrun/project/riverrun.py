@@ -13,6 +13,7 @@ from riverrun.config import ProjectConfig
 from riverrun.config.addons import BUILT_IN, loaded_part, others, parts, refuse_taken
 from riverrun.config.code import load_attribute, look_beside
 from riverrun.errors import ConfigError
+from riverrun.kafka.door import Kafka
 from riverrun.project.app import App
 from riverrun.project.cluster import Cluster, SparkSessions
 from riverrun.topology.topology import Topology
@@ -78,7 +79,7 @@ class Riverrun:
         self._config = self._read(config, kafka, schema_registry, directory)
         self._declared: frozenset[str] = frozenset(self._config.apps)
         sessions = SparkSessions(self._config.spark, spark, master, self._environ)
-        self._cluster = Cluster(self._config.kafka, sessions, self._environ, by, on_wait)
+        self._cluster = Cluster(Kafka(self._config.kafka), sessions, self._environ, by, on_wait)
 
     def _read(
         self,
@@ -228,7 +229,7 @@ class Riverrun:
         Raises:
             BrokerError: If they do not answer, with the cause.
         """
-        return self._cluster.admin.kafka
+        return self._cluster.admin.kafka.properties
 
     def progress_bar(self) -> AbstractContextManager[Any]:
         """Return a context that shows how far work in it is, in records, in a terminal or a notebook.

@@ -10,6 +10,7 @@ from riverrun.config.checks import nearest, read_text
 from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import ConfigError, ReleaseError, TopologyError
 from riverrun.hosting.application import Application
+from riverrun.kafka.door import Kafka
 from riverrun.operators.process import UserFixedKeyProcessor
 from riverrun.operators.table_transforms import TableTransformValues
 from riverrun.runtime.serde_places import with_places
@@ -66,11 +67,16 @@ def build_topology(job: VersionedJob) -> Topology:
     return _topology_of(job.config, job.version)
 
 
-def load_application(project: ProjectConfig, name: str, *, version: str | None = None) -> Application:
-    """Load an application with its topology, in the configured version by default. It publishes unless given staging topics."""
-    config = project.app(name)
+def load_application(
+    project: ProjectConfig, name: str, *, version: str | None = None, kafka: Kafka | None = None
+) -> Application:
+    """Load an application with its topology, in the configured version by default. It publishes unless given staging topics.
+
+    `kafka` defaults to the project's brokers.
+    """
+    config, kafka = project.app(name), kafka or Kafka(project.kafka)
     chosen = version or config.version
-    return Application(config, chosen, _topology_of(config, chosen), project.kafka, project.state_directory(config))
+    return Application(config, chosen, _topology_of(config, chosen), kafka, project.state_directory(config))
 
 
 def _topology_of(config: AppConfig, version: str) -> Topology:

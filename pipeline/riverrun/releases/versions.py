@@ -116,7 +116,7 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
     chosen = version or release.live
     if chosen == release.live:
         require_declared(config, chosen, "live")
-        return load_application(project, name, version=chosen)
+        return load_application(project, name, version=chosen, kafka=admin.kafka)
     versions = Versions(project, name, admin, _no_spark)
     staged = versions.releasable(chosen)
     _require_planned_code(release, staged)
@@ -197,7 +197,7 @@ class Versions:
 
     def application(self, version: str) -> ConnectedApplication:
         """Return a version as it is configured."""
-        application = load_application(self._project, self._config.name, version=version)
+        application = load_application(self._project, self._config.name, version=version, kafka=self._admin.kafka)
         return ConnectedApplication(application, self._admin)
 
     def releasable(self, version: str) -> ConnectedApplication:

@@ -149,7 +149,7 @@ def new_instance(
     tls = server_tls(streams)
     # Bound before the instance exists: with port 0, only then is the address known that it announces to its group.
     with bound(streams.application_server, wants_token=bool(token or streams.server_read_token)) as listener:
-        name = name_of(listener, streams.application_server, application.kafka["bootstrap.servers"])
+        name = name_of(listener, streams.application_server, application.kafka.servers)
         access = _access(streams, token, name, application.id)
         peers = Peers(access.signatures, SystemClock(), client_tls(streams) if tls else None)
         instance = StreamsInstance(

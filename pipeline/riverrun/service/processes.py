@@ -212,7 +212,7 @@ class QueryProcess:
         with theirs:
             # The process evaluates text of callers: what it does not have, no query can reveal.
             config = replace(application.config, streams=streams.without_secrets())
-            given = (config, application.version, dict(application.kafka))
+            given = (config, application.version, application.kafka)
             self._child: ChildProcess = start_child("queries", compute, [theirs], given)
 
     @property

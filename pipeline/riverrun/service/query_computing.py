@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from riverrun.config import AppConfig
+    from riverrun.kafka.door import Kafka
     from riverrun.sql.answers import PullQuery
     from riverrun.sql.catalog import Catalog
     from riverrun.sql.commands import Select
@@ -39,7 +40,7 @@ _SHOWN = 200
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
-def compute_queries(line: Connection, config: AppConfig, version: str, kafka: Mapping[str, str]) -> None:
+def compute_queries(line: Connection, config: AppConfig, version: str, kafka: Kafka) -> None:
     """Plan and compute queries, one at a time, until the instance closes the line."""
     # Processing of records comes first.
     os.nice(10)
@@ -74,7 +75,7 @@ def _application(config: AppConfig, version: str) -> tuple[Catalog, Mapping[str,
 class _Follower:
     """Computes push queries from the records of topics."""
 
-    def __init__(self, catalog: Catalog, schema_registry: Mapping[str, Any], kafka: Mapping[str, str]) -> None:
+    def __init__(self, catalog: Catalog, schema_registry: Mapping[str, Any], kafka: Kafka) -> None:
         self._catalog = catalog
         self._schema_registry = schema_registry
         self._kafka = kafka

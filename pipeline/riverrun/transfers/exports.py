@@ -34,9 +34,10 @@ from riverrun.transfers.jdbc import TOMBSTONE, JdbcTarget, WrittenRows
 from riverrun.transfers.specs import ExportBatch, ExportSpec, escaped, listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from riverrun.kafka.admin import Admin
+    from riverrun.kafka.door import Kafka
     from riverrun.kafka.tombstones import Incomplete
 
 _RECORDS_PER_TASK = 100_000
@@ -50,7 +51,7 @@ _RECORD = (
 _SCHEMA = "_key binary, value binary, _timestamp timestamp, _partition int, _offset bigint"
 
 
-def records_of(spec: ExportSpec, batch: ExportBatch, kafka: dict[str, str], spark: Any, counted: Any) -> Any:
+def records_of(spec: ExportSpec, batch: ExportBatch, kafka: Kafka, spark: Any, counted: Any) -> Any:
     """Return the records of a batch, which executors read; they add finished offsets to `counted` unless it is None."""
     texts = () if spec.is_binary and spec.schema is None else ("value",) if spec.is_binary else ("_key", "value")
     pieces = [
@@ -71,9 +72,7 @@ def records_of(spec: ExportSpec, batch: ExportBatch, kafka: dict[str, str], spar
     return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(process, _SCHEMA)
 
 
-def _read_piece(
-    tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str], texts: Collection[str]
-) -> Iterator[Any]:
+def _read_piece(tp: TopicPartition, wanted: OffsetRange, kafka: Kafka, texts: Collection[str]) -> Iterator[Any]:
     """Yield a part of a partition as Arrow batches of `_SCHEMA`; the columns of `texts` have to be UTF-8."""
     schema = pa.schema([(column.name, column.kind) for column in _RECORD])
     for _, records in read_range(admin_here(kafka), {tp: wanted}):
@@ -331,14 +330,14 @@ def _require_deletions(spec: ExportSpec, reason: Incomplete | None) -> None:
 def _write(
     spec: ExportSpec,
     batch: ExportBatch,
-    kafka: Mapping[str, str],
+    kafka: Kafka,
     spark: Any,
     topic: ControlTopic,
 ) -> ExportSummary:
     """Write a batch, and record that it is done."""
     # Spark Connect has no accumulators, so progress is not shown there.
     counted = spark.sparkContext.accumulator(0) if is_followed() and has_jvm(spark) else None
-    records = records_of(spec, batch, dict(kafka), spark, counted)
+    records = records_of(spec, batch, kafka, spark, counted)
     offsets = RunRange(batch.ranges).size
     with (
         polling_progress(f"export {spec.id}", lambda: (counted.value if counted else 0, offsets)),

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun.kafka.admin import Admin
+    from riverrun.kafka.door import Kafka
 
 _SCHEMA = "result string"
 
@@ -53,7 +54,7 @@ def write_batch(
     source = rows_of(spec, batch, spark)
     if not source.columns:
         return 0, 0
-    rows, kafka = records_of(spec, source, batch), dict(admin.kafka)
+    rows, kafka = records_of(spec, source, batch), admin.kafka
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
         numbered = (row for rows in batches for row in rows.to_pylist())
@@ -72,7 +73,7 @@ def write_batch(
     return sum(result["read"] for result in results), sum(result["written"] for result in results)
 
 
-def fence_parts(spec: ImportSpec, batch: Batch, kafka: Mapping[str, str]) -> None:
+def fence_parts(spec: ImportSpec, batch: Batch, kafka: Kafka) -> None:
     """Fence earlier attempts at the parts of a batch."""
     # Executors may outlive their driver, and would otherwise still commit a part.
     for part in range(batch.parts):
@@ -83,7 +84,7 @@ def fence_parts(spec: ImportSpec, batch: Batch, kafka: Mapping[str, str]) -> Non
             producer.close()
 
 
-def _producer(spec: ImportSpec, part: int, kafka: Mapping[str, str]) -> TransactionalProducer:
+def _producer(spec: ImportSpec, part: int, kafka: Kafka) -> TransactionalProducer:
     transactional_id = f"riverrun-import-{spec.id}-{part}"
     # A part is one transaction, so it gets as much time as brokers allow.
     return TransactionalProducer(kafka, transactional_id, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
@@ -96,9 +97,7 @@ def _written_since_now(topic: str, admin: Admin) -> Callable[[], int]:
     return lambda: sum(admin.written_offsets(tps).values()) - before
 
 
-def _attempt(
-    spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
-) -> str:
+def _attempt(spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: Kafka) -> str:
     """Attempt a part once, and return its result as JSON."""
     # Spark repeats a task that raises. An error at which no retry helps is returned, and the driver raises it.
     try:
@@ -111,7 +110,7 @@ def _attempt(
 
 
 def _write_part(
-    spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
+    spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: Kafka
 ) -> tuple[int, int]:
     """Take over the part, write it unless it is done, and return the numbers of rows and of records written."""
     progress, now_ms = ImportProgress(admin_here(kafka), spec.id), SystemClock().now_ms()

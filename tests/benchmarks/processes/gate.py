@@ -14,6 +14,7 @@ from events import tell
 from riverrun.config import ProjectConfig
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.differ import Differ
 from riverrun.releases.gating import Gate, Point
@@ -38,7 +39,7 @@ def main(config: str, name: str) -> None:
     project = ProjectConfig.load(Path(config), os.environ)
     app = replace(project.app(name), quality="gate:expectations")
     project = replace(project, apps={name: app})
-    admin, topic = Admin(project.kafka), os.environ["BENCH_OUTPUT"]
+    admin, topic = Admin(Kafka(project.kafka)), os.environ["BENCH_OUTPUT"]
     versions = Versions(project, name, admin, spark_session)
     live, candidate = (versions.application(version) for version in ("v1", "v2"))
     names = (topic, staging_name(candidate.id, topic))

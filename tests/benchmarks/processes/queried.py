@@ -27,7 +27,7 @@ LOCAL = "127.0.0.1:0"
 def main(config: str, name: str) -> None:
     application = load_application(ProjectConfig.load(Path(config), os.environ), name)
     listener = bound(LOCAL, wants_token=False)
-    server = name_of(listener, LOCAL, application.kafka["bootstrap.servers"])
+    server = name_of(listener, LOCAL, application.kafka.servers)
     instance = StreamsInstance(application, build_topology, server=server)
     signal.signal(signal.SIGTERM, lambda _number, _frame: instance.stop())
     threading.Thread(target=measure, args=[instance], daemon=True).start()

@@ -31,6 +31,7 @@ from riverrun.config import AppConfig
 from riverrun.errors import ConfigError
 from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
+from riverrun.kafka.door import Kafka
 from riverrun.partitioning import partition_for
 from riverrun.processor.stats import CumulativeSum
 from riverrun.records import TaskId, TopicPartition
@@ -65,7 +66,7 @@ def application() -> Application:
     builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING)).count(
         Materialized(name="counts")
     )
-    return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+    return Application(AppConfig("app", "m:f"), "v1", builder.build(), Kafka({}), Path("unused"))
 
 
 @dataclass
@@ -482,7 +483,7 @@ def partitioned_by(partitioner: StreamPartitioner) -> FakeInstance:
         Repartitioned(name="by", partitioner=partitioner)
     )
     stream.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
-    app = Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+    app = Application(AppConfig("app", "m:f"), "v1", builder.build(), Kafka({}), Path("unused"))
     active = frozenset(TaskId(1, n) for n in range(3))
     servers = {str(task): f"there:{task.partition}" for task in active}
     return FakeInstance(
@@ -552,7 +553,7 @@ def all_kinds() -> Application:
     grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized(name="sessions"))
     history = Stores.persistent_versioned_key_value_store("versions", timedelta(hours=1))
     builder.table("in2", Consumed(STRING, STRING), Materialized(supplier=history))
-    return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+    return Application(AppConfig("app", "m:f"), "v1", builder.build(), Kafka({}), Path("unused"))
 
 
 @pytest.mark.parametrize(

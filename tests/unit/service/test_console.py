@@ -19,6 +19,7 @@ from riverrun import STRING, Consumed, Materialized, Named, Produced, Serde, Str
 from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
+from riverrun.kafka.door import Kafka
 from riverrun.records import TaskId, TopicPartition
 from riverrun.runtime.context import FailedRecord
 from riverrun.service.admission import Access
@@ -130,7 +131,7 @@ def kept(value: Serde[Any]) -> Application:
     """An application with a store that has a serde of one's choice for values."""
     builder = StreamsBuilder()
     builder.table("in", Consumed(STRING, value), Materialized(STRING, value, name="kept"))
-    return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+    return Application(AppConfig("app", "m:f"), "v1", builder.build(), Kafka({}), Path("unused"))
 
 
 class Growing(Working):
@@ -332,7 +333,7 @@ def test_a_topology_too_large_for_a_picture_is_shown_as_a_text(page: Chrome) -> 
     texts = builder.stream("in", Consumed(STRING, STRING))
     for number in range(1200):
         texts.map_values(str.strip).to(f"out-{number}", Produced(STRING, STRING))
-    large = Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+    large = Application(AppConfig("app", "m:f"), "v1", builder.build(), Kafka({}), Path("unused"))
     with shown(FakeInstance(active=frozenset(), application=large), page) as console:
         console.wait_for("graph", "too large for a picture")
         assert "out-1199" in present(page.find_element(By.ID, "description").get_attribute("textContent"))
@@ -417,7 +418,7 @@ def colours() -> Application:
     for name in LEVELS:
         texts = texts.filter(lambda _key, _value: True, named=Named(name))
     texts.to("out", Produced(STRING, STRING))
-    return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+    return Application(AppConfig("app", "m:f"), "v1", builder.build(), Kafka({}), Path("unused"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -454,7 +455,7 @@ def asking() -> Application:
     builder.stream("in", Consumed(STRING, STRING)).map_values(str, named=Named("price")).to(
         "out", Produced(STRING, STRING)
     )
-    return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+    return Application(AppConfig("app", "m:f"), "v1", builder.build(), Kafka({}), Path("unused"))
 
 
 def test_look_ups_of_a_node_have_their_figures(page: Chrome) -> None:

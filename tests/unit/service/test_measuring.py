@@ -14,6 +14,7 @@ from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, St
 from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
+from riverrun.kafka.door import Kafka
 from riverrun.operators.lookups import LOOKUP_METRICS
 from riverrun.processor.metrics import Measurement, MetricName
 from riverrun.records import TaskId, TopicPartition
@@ -43,7 +44,7 @@ def shop(published: Mapping[str, str] | None = None) -> Application:
     )
     counts = pages.windowed_by(TimeWindows.of(FIVE)).count(Materialized(name="per-page"))
     counts.to_stream().to("page-counts", Produced(windowed(STRING, FIVE), LONG))
-    return Application(AppConfig("shop", "m:f"), "v1", builder.build(), {}, Path("unused"), published)
+    return Application(AppConfig("shop", "m:f"), "v1", builder.build(), Kafka({}), Path("unused"), published)
 
 
 @dataclass

@@ -16,6 +16,7 @@ from riverrun import BYTES, JSON, Consumed, Grouped, Materialized, StreamsBuilde
 from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
+from riverrun.kafka.door import Kafka
 from riverrun.service import admission, peers
 from riverrun.service.admission import Access
 from riverrun.service.api import new_api
@@ -163,7 +164,7 @@ def test_a_question_over_many_partitions_has_one_deadline() -> None:
 def of_json(tmp_path: Path) -> FakeInstance:
     builder = StreamsBuilder()
     builder.stream("in", Consumed(JSON, JSON)).group_by_key(Grouped(JSON, JSON)).count(Materialized(name="counts"))
-    return FakeInstance(application=Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, tmp_path))
+    return FakeInstance(application=Application(AppConfig("app", "m:f"), "v1", builder.build(), Kafka({}), tmp_path))
 
 
 @pytest.mark.parametrize(

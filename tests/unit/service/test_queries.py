@@ -17,6 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from riverrun.config import AppConfig
 from riverrun.config.streams import StreamsConfig
 from riverrun.hosting.application import Application
+from riverrun.kafka.door import Kafka
 from riverrun.records import TaskId
 from riverrun.releases.topology import build_topology
 from riverrun.service.admission import Access
@@ -75,7 +76,7 @@ def application(tmp_path: Path, **streams: Any) -> Application:
     path = tmp_path / "orders.sql"
     path.write_text(STATEMENTS)
     config = AppConfig("app", str(path), streams=StreamsConfig(**streams))
-    return Application(config, "v1", build_topology(SimpleNamespace(config=config, version="v1")), {}, tmp_path)
+    return Application(config, "v1", build_topology(SimpleNamespace(config=config, version="v1")), Kafka({}), tmp_path)
 
 
 class Asked:

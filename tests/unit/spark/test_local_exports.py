@@ -12,6 +12,7 @@ from riverrun import LONG, STRING, Consumed, Materialized, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.errors import ConfigError, InvalidStateStoreError, StateInUseError
 from riverrun.hosting.application import Application
+from riverrun.kafka.door import Kafka
 from riverrun.records import RawRecord, TopicPartition
 from riverrun.runtime.layout import TaskSpec, plan_layout
 from riverrun.runtime.ports import Ports
@@ -25,7 +26,7 @@ def application(**options: Any) -> Application:
     builder = StreamsBuilder()
     words = builder.stream("words", Consumed(STRING, STRING))
     words.group_by_key().count(Materialized(STRING, LONG, name="counts", **options))
-    return Application(AppConfig("words", "none:none"), "v1", builder.build(), {}, Path())
+    return Application(AppConfig("words", "none:none"), "v1", builder.build(), Kafka({}), Path())
 
 
 def stopped(app: Application, directory: Path) -> Path:

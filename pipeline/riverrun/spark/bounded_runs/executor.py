@@ -139,7 +139,7 @@ def _handed_over(work: SliceWork, connected: ConnectedApplication) -> dict[str, 
 def _pack_bytes(application: Application) -> int:
     """Return the maximum size of a pack, bytes: a pack must fit into a message."""
     # A malformed number is left to the client, which refuses it.
-    largest = {**application.kafka, **application.config.streams.producer}.get("message.max.bytes", "")
+    largest = {**application.kafka.properties, **application.config.streams.producer}.get("message.max.bytes", "")
     return min(PACK_BYTES, int(largest) // 2) if largest.isdecimal() else PACK_BYTES
 
 

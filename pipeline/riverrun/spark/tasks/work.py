@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun.config import AppConfig
+    from riverrun.kafka.door import Kafka
     from riverrun.records import OffsetRange, TaskId, TopicPartition
     from riverrun.topology.topology import Topology
 
@@ -44,7 +45,7 @@ class Job:
 
     config: AppConfig
     version: str
-    kafka: Mapping[str, str] = field(repr=False)
+    kafka: Kafka
     state_directory: Path
     fingerprint: str
     published: Mapping[str, str] | None
@@ -101,15 +102,11 @@ def require_same_topics(job: Job, connected: ConnectedApplication, known: Mappin
     require_same(connected.application, pairs, found_ids(connected.admin, (topic for topic, _ in pairs)))
 
 
-def admin_here(kafka: Mapping[str, str]) -> Admin:
+@cache
+def admin_here(kafka: Kafka) -> Admin:
     """Return the client that all tasks of this process share."""
     # Each task would otherwise open and close two connections.
-    return _admin(tuple(sorted(kafka.items())))
-
-
-@cache
-def _admin(kafka: tuple[tuple[str, str], ...]) -> Admin:
-    return Admin(dict(kafka))
+    return Admin(kafka)
 
 
 @dataclass(frozen=True, slots=True)

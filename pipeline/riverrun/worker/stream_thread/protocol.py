@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import AppConfig
     from riverrun.hosting.release import Release
+    from riverrun.kafka.door import Kafka
     from riverrun.records import TaskId
     from riverrun.runtime.context import FailedRecord
     from riverrun.runtime.stuck_records import StuckRecord
@@ -34,7 +35,7 @@ class StreamJob:
 
     config: AppConfig
     version: str
-    kafka: Mapping[str, str] = field(repr=False)
+    kafka: Kafka
     state_directory: Path
     published: Mapping[str, str] | None
     dead_letters: str | None

@@ -14,12 +14,13 @@ from riverrun.records import RAW_OFFSET
 from riverrun.worker.states import InputProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from riverrun.config import StreamsConfig
     from riverrun.hosting.active_task import ActiveTask
     from riverrun.kafka.admin import Admin
     from riverrun.kafka.consumer import Polled
+    from riverrun.kafka.door import Kafka
     from riverrun.records import TaskId, TopicPartition
     from riverrun.runtime.state_manager import GlobalState
 
@@ -150,7 +151,7 @@ def fetch_settings(streams: StreamsConfig) -> dict[str, str]:
 class Fetching:
     """One consumer for all inputs, with the task that reads each."""
 
-    def __init__(self, kafka: Mapping[str, str], streams: StreamsConfig, interruptions: Interruptions) -> None:
+    def __init__(self, kafka: Kafka, streams: StreamsConfig, interruptions: Interruptions) -> None:
         self._consumer = RecordConsumer(kafka, {**fetch_settings(streams), **streams.consumer})
         self._interruptions = interruptions
         self._per_poll = _FIRST_POLL

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.claim import Claim, ClaimedTask
     from riverrun.hosting.restoring import Missing
     from riverrun.kafka.admin import Admin
+    from riverrun.kafka.door import Kafka
     from riverrun.records import TaskId, TopicPartition
     from riverrun.runtime.ports import Clock
     from riverrun.runtime.task import Task
@@ -170,7 +171,7 @@ class StateUpdater:
     def __init__(
         self,
         admin: Admin,
-        kafka: Mapping[str, str],
+        kafka: Kafka,
         timeout_ms: int,
         on_restore: Callable[[TopicPartition, int, int], None],
         create: Callable[[ClaimedTask], ActiveTask],

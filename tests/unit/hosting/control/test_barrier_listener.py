@@ -12,6 +12,7 @@ from riverrun.errors import StreamsError
 from riverrun.hosting.barrier_listener import _TP, BarrierListener
 from riverrun.hosting.release import Release, ReleaseChange, Step, encoded
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from riverrun.runtime.barrier import Barrier
 
 PAUSING = Release("app", "v1", Step.GATED, "v2", revision=4, barrier=Barrier("b", 1, {"v1": {}}, timeout_ms=3_600_000))
@@ -29,7 +30,7 @@ class Topic:
 
 def listening(*values: bytes | None) -> tuple[BarrierListener, list[Release]]:
     changes: list[Release] = []
-    listener = BarrierListener(Admin({}), "app", "v1", changes.append)
+    listener = BarrierListener(Admin(Kafka({})), "app", "v1", changes.append)
     listener._consumer = Topic(*values)  # type: ignore[assignment]
     return listener, changes
 

@@ -12,6 +12,7 @@ from riverrun.errors import UnderWayError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import Publication
 from riverrun.hosting.release import Release, Step
+from riverrun.kafka.door import Kafka
 from riverrun.records import TopicPartition
 from riverrun.runtime.barrier import Barrier, Limits
 
@@ -20,7 +21,9 @@ def application(version: str, letters: str | None = None) -> Application:
     builder = StreamsBuilder()
     builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
     streams = StreamsConfig(errors_dead_letter_queue_topic_name=letters)
-    return Application(AppConfig("app", "none:none", streams=streams), version, builder.build(), {}, Path("/nowhere"))
+    return Application(
+        AppConfig("app", "none:none", streams=streams), version, builder.build(), Kafka({}), Path("/nowhere")
+    )
 
 
 def test_the_live_version_publishes_and_any_other_writes_to_its_staging_topics() -> None:

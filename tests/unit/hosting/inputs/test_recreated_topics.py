@@ -15,6 +15,7 @@ from riverrun.config import AppConfig
 from riverrun.errors import TopicError
 from riverrun.hosting.application import Application
 from riverrun.hosting.topic_ids import MOST_TOPICS, committed_ids, ids_to_commit, require_same, short_ids
+from riverrun.kafka.door import Kafka
 from riverrun.records import TopicPartition
 from riverrun.runtime.times import OffsetMetadata
 
@@ -28,7 +29,7 @@ def application() -> Application:
     builder = StreamsBuilder()
     builder.stream("in", Consumed(STRING, STRING)).to("out")
     builder.global_table("rows", Consumed(STRING, STRING))
-    return Application(AppConfig("app", "none:none"), "v1", builder.build(), {}, Path("state"))
+    return Application(AppConfig("app", "none:none"), "v1", builder.build(), Kafka({}), Path("state"))
 
 
 @given(st.dictionaries(st.text(max_size=30).filter(lambda key: not key.startswith("__")), LONGS, max_size=90), IDS)

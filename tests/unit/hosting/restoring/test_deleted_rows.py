@@ -16,6 +16,7 @@ from riverrun.hosting.restoring import StoreChangelogReader, find_missing, silen
 from riverrun.hosting.standby_tasks import StandbyTasks
 from riverrun.hosting.task_start import CommittedPoint, OpenedTask
 from riverrun.kafka.consumer import PolledBatches
+from riverrun.kafka.door import Kafka
 from riverrun.records import TaskId, TopicPartition
 from riverrun.runtime.layout import TaskSpec
 from riverrun.state.memory import MemoryBackend
@@ -136,7 +137,7 @@ class Instance:
     def _begin(self) -> None:
         assert self.opened is not None
         self.new_reader()
-        self.restore = StoreChangelogReader(self.brokers, {})
+        self.restore = StoreChangelogReader(self.brokers, Kafka({}))
         self.restore.add(self.opened.new_task(), self.opened.missing, silently)
 
     def follow(self) -> None:

@@ -28,6 +28,7 @@ from riverrun import (
 from riverrun.config import AppConfig
 from riverrun.errors import ReleaseError
 from riverrun.hosting.application import Application
+from riverrun.kafka.door import Kafka
 from riverrun.releases.carried_part import CarriedPart
 from riverrun.releases.carry_plan import CarryPlan, Fate, carry_plan
 from riverrun.state.api import StoreKind
@@ -50,7 +51,7 @@ def plan(tmp_path: Path) -> Callable[..., CarryPlan]:
 
 
 def _application(directory: Path, version: str, build: Any) -> Application:
-    return Application(AppConfig("shop", "none:none"), version, _built(build), {}, directory)
+    return Application(AppConfig("shop", "none:none"), version, _built(build), Kafka({}), directory)
 
 
 def _built(build: Any) -> Topology:

@@ -9,6 +9,7 @@ import pytest
 from riverrun.errors import RangeError
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.kafka.admin import CommittedOffset
+from riverrun.kafka.door import Kafka
 from riverrun.releases import corrections
 from riverrun.releases.corrections import copy_partitions
 from tests.compacted_log import TP, Brokers, CompactedLog
@@ -30,7 +31,7 @@ class Copy:
         self.rows: dict[bytes, bytes] = {}
         self.sent: list[tuple[bytes, bytes | None]] = []
         brokers: Any = Brokers(log)
-        brokers.kafka = {}
+        brokers.kafka = Kafka({})
         self.brokers = brokers
 
     def run(self) -> None:

@@ -41,6 +41,7 @@ from riverrun import (
 from riverrun.config import AppConfig, OutputKind, StreamsConfig
 from riverrun.errors import RangeError, ReleaseError
 from riverrun.hosting.application import Application
+from riverrun.kafka.door import Kafka
 from riverrun.releases.difference import Pair, TableRow
 from riverrun.releases.scope import Reach, Scope, require_repairable, scope_of
 from riverrun.topology.assembly import put_together
@@ -57,7 +58,7 @@ def application(build: Callable[[StreamsBuilder], None], **outputs: OutputKind) 
     builder = StreamsBuilder()
     build(builder)
     config = AppConfig("app", "m:f", outputs=outputs, streams=StreamsConfig())
-    return Application(config, "v1", builder.build(), {}, Path())
+    return Application(config, "v1", builder.build(), Kafka({}), Path())
 
 
 def grouped(builder: StreamsBuilder, **consumed: Any) -> Any:

@@ -16,6 +16,7 @@ from riverrun.config import AppConfig
 from riverrun.errors import UnderWayError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.kafka.door import Kafka
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.difference import Digests, Pair, TableRow
 from riverrun.releases.gating import Gate, Point
@@ -61,7 +62,7 @@ class Brokers:
 def point(brokers: Any, monkeypatch: pytest.MonkeyPatch) -> Point:
     builder = StreamsBuilder()
     builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
-    versions = (Application(AppConfig("app", "m:f"), name, builder.build(), {}, Path()) for name in ("v1", "v2"))
+    versions = (Application(AppConfig("app", "m:f"), name, builder.build(), Kafka({}), Path()) for name in ("v1", "v2"))
     monkeypatch.setattr(gating_module, "input_lags", brokers.lags)
     return Gate(None, brokers, lambda: None).point(*(ConnectedApplication(each, brokers) for each in versions))
 
@@ -92,7 +93,9 @@ def judged(
     builder = StreamsBuilder()
     build(builder)
     topology = builder.build()
-    versions = (Application(AppConfig("app", "m:f"), name, topology, {}, tmp_path / name) for name in ("v1", "v2"))
+    versions = (
+        Application(AppConfig("app", "m:f"), name, topology, Kafka({}), tmp_path / name) for name in ("v1", "v2")
+    )
     live, candidate = (ConnectedApplication(each, admin) for each in versions)
     nothing: Any = SimpleNamespace()
     gate = Gate(None, nothing, lambda: None)

@@ -26,6 +26,7 @@ from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.release import Release, Step
 from riverrun.kafka.admin import Admin, CommittedOffset
+from riverrun.kafka.door import Kafka
 from riverrun.records import TopicPartition
 from riverrun.releases.verdicts import compare_inputs
 from riverrun.releases.versions import Versions
@@ -78,7 +79,7 @@ class Brokers(Admin):
     """An admin client of brokers that have these records."""
 
     def __init__(self, committed: dict[TopicPartition, Any]) -> None:
-        super().__init__({})
+        super().__init__(Kafka({}))
         self._known = committed
 
     def partitions(self, topics: Any) -> dict[str, int]:
@@ -115,7 +116,7 @@ def versions_on(admin: Brokers, path: Path) -> tuple[Versions, Callable[..., Con
         builder = StreamsBuilder()
         make(builder)
         config = AppConfig("app", "m:f", streams=StreamsConfig())
-        return ConnectedApplication(Application(config, version, builder.build(), {}, path), admin)
+        return ConnectedApplication(Application(config, version, builder.build(), Kafka({}), path), admin)
 
     versions = object.__new__(Versions)
     versions._admin = admin

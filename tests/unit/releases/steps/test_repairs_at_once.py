@@ -19,6 +19,7 @@ from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import Release, Step
+from riverrun.kafka.door import Kafka
 from riverrun.releases.repair import Repairer
 from tests.unit.releases.control_topic.notes import MemoryNotes
 
@@ -78,7 +79,7 @@ def test_a_repair_that_begins_meanwhile_keeps_its_topics(tmp_path: Path, is_comp
     repairs = repairer(ReleaseRegistry(MemoryNotes(), "ann@desk"), *[LIVING][: int(is_computed)])
     builder = StreamsBuilder()
     builder.stream("clicks", Consumed(STRING, STRING))
-    own = Application(repairs._config, "repair-7f3a", builder.build(), {}, tmp_path)
+    own = Application(repairs._config, "repair-7f3a", builder.build(), Kafka({}), tmp_path)
     discarded: list[str] = []
     versions: Any = SimpleNamespace(discard=lambda left: discarded.append(left.id))
     refusal = pytest.raises(UnderWayError, match="is being processed by a run of bob@desk")

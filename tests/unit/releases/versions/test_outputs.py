@@ -24,6 +24,7 @@ from riverrun import (
 from riverrun.config import AppConfig, OutputKind
 from riverrun.errors import ConfigError, ReleaseError
 from riverrun.hosting.application import Application
+from riverrun.kafka.door import Kafka
 from riverrun.releases.topology import outputs, require_known, require_same_keys, require_same_kinds, tables
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def topology(*, is_table: bool, topic: str = "out") -> Topology:
 
 
 def version(name: str, *, is_table: bool, **declared: OutputKind) -> Application:
-    return Application(AppConfig("app", "m:f", outputs=declared), name, topology(is_table=is_table), {}, Path())
+    return Application(AppConfig("app", "m:f", outputs=declared), name, topology(is_table=is_table), Kafka({}), Path())
 
 
 def test_what_is_declared_counts_more_than_what_the_topology_says() -> None:
@@ -79,7 +80,7 @@ def test_a_topic_that_no_version_writes_is_refused_with_the_nearest() -> None:
 def keyed(version: str, key_serde: Serde[Any], topic: str = "out") -> Application:
     builder = StreamsBuilder()
     builder.stream("in", Consumed(key_serde, STRING)).to(topic, Produced(key_serde, STRING))
-    return Application(AppConfig("app", "m:f"), version, builder.build(), {}, Path())
+    return Application(AppConfig("app", "m:f"), version, builder.build(), Kafka({}), Path())
 
 
 @pytest.mark.parametrize(

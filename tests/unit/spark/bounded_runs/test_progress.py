@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import AppConfig
+from riverrun.kafka.door import Kafka
 from riverrun.records import OffsetRange, TaskId, TopicPartition
 from riverrun.spark.bounded_runs.attempts import RunProgress
 from riverrun.spark.tasks.work import Job, SliceWork, TaskResult
@@ -17,7 +18,7 @@ IN, BETWEEN = TopicPartition("in", 0), TopicPartition("app-v1-users-repartition"
 JOB = Job(
     config=AppConfig("app", "m:f"),
     version="v1",
-    kafka={},
+    kafka=Kafka({}),
     state_directory=Path(),
     fingerprint="",
     published=None,

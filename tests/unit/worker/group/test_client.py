@@ -13,6 +13,7 @@ from riverrun.config import AppConfig
 from riverrun.errors import TopologyError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.kafka.door import Kafka
 from riverrun.records import TaskId
 from riverrun.worker.group import membership as membership_module
 from riverrun.worker.group.client import GroupClient
@@ -70,7 +71,7 @@ class Member:
     def __init__(self, directory: Path) -> None:
         builder = StreamsBuilder()
         builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
-        application = Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, directory)
+        application = Application(AppConfig("app", "m:f"), "v1", builder.build(), Kafka({}), directory)
         nobody: Any = None
         connected = ConnectedApplication(application, nobody)
         self.tasks, self.membership = Tasks(), Membership()
@@ -160,7 +161,7 @@ def test_a_member_subscribes_to_all_topics_whose_offsets_tasks_commit(tmp_path: 
     builder = StreamsBuilder()
     texts = builder.stream(re.compile("in.*"), Consumed(STRING, STRING)).select_key(lambda _key, value: value)
     texts.repartition(Repartitioned(STRING, STRING, name="again")).to("out", Produced(STRING, STRING))
-    application = Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, tmp_path)
+    application = Application(AppConfig("app", "m:f"), "v1", builder.build(), Kafka({}), tmp_path)
     nobody: Any = None
     connected, info = (
         ConnectedApplication(application, nobody),

@@ -16,6 +16,7 @@ from riverrun.errors import BrokerError, TopicError
 from riverrun.hosting.application import Application
 from riverrun.hosting.topic_ids import short_ids
 from riverrun.kafka.admin import Topic
+from riverrun.kafka.door import Kafka
 from riverrun.worker.tasks.known_topics import TopicWatch
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def application() -> Application:
     builder.stream("in", Consumed(STRING, STRING)).to("out")
     builder.stream(re.compile("matched.*"), Consumed(STRING, STRING)).to("out")
     topology = builder.build().resolved(["matched"])
-    return Application(AppConfig("app", "none:none"), "v1", topology, {}, Path("state"))
+    return Application(AppConfig("app", "none:none"), "v1", topology, Kafka({}), Path("state"))
 
 
 class Watched:

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from riverrun.config import AppConfig
+from riverrun.kafka.door import Kafka
 from riverrun.records import TaskId
 from riverrun.runtime.context import FailedRecord
 from riverrun.worker.queries import QueryClient
@@ -91,7 +92,7 @@ def new_instance() -> Iterator[Callable[[int], Instance]]:
     made: list[Instance] = []
 
     def make(threads: int) -> Instance:
-        job = StreamJob(AppConfig("app", "m:f"), "v1", {}, Path(), {}, None)
+        job = StreamJob(AppConfig("app", "m:f"), "v1", Kafka({}), Path(), {}, None)
         made.append(Instance(StreamThreads(job, lambda _: pytest.fail("nothing is built"))))
         made[-1].add(threads)
         return made[-1]
@@ -108,7 +109,7 @@ def new_instance() -> Iterator[Callable[[int], Instance]]:
 def test_a_machine_without_room_for_a_process_is_asked_again_later(
     fails: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job = StreamJob(AppConfig("app", "m:f"), "v1", {}, Path(), {}, None)
+    job = StreamJob(AppConfig("app", "m:f"), "v1", Kafka({}), Path(), {}, None)
     processes = StreamThreads(job, lambda _: pytest.fail("nothing is built"))
     monkeypatch.setattr("riverrun.worker.stream_threads._RETRY_SECONDS", 0.0)
     before = len(list(Path("/proc/self/fd").iterdir()))

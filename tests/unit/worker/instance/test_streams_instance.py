@@ -13,6 +13,7 @@ from riverrun import STRING, Consumed, Produced, StreamsBuilder
 from riverrun.config import AppConfig, StreamsConfig
 from riverrun.errors import ConfigError
 from riverrun.hosting.application import Application
+from riverrun.kafka.door import Kafka
 from riverrun.worker.stream_thread.protocol import StreamJob
 from riverrun.worker.streams_instance import StreamsInstance
 
@@ -43,7 +44,7 @@ def instance(tmp_path: Path) -> StreamsInstance:
     builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
     hidden = dict.fromkeys(("server_token", "server_read_token", "server_ssl_key_password"), "secret")
     streams = StreamsConfig(**hidden)  # type: ignore[arg-type] # by name
-    application = Application(AppConfig("app", "m:f", streams=streams), "v1", builder.build(), {}, tmp_path)
+    application = Application(AppConfig("app", "m:f", streams=streams), "v1", builder.build(), Kafka({}), tmp_path)
     made = StreamsInstance(application, lambda _job: pytest.fail("nothing is built"))
     made._group = SimpleNamespace(request_rebalance=lambda: None)  # type: ignore[assignment]
     return made
@@ -87,7 +88,7 @@ def test_tags_that_the_instance_is_not_called_by_are_refused(tmp_path: Path) -> 
     builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
     streams = StreamsConfig(rack_aware_assignment_tags=("zone", "cluster"), client_tag={"cluster": "k1"})
     nowhere = {"bootstrap.servers": "127.0.0.1:1"}
-    application = Application(AppConfig("app", "m:f", streams=streams), "v1", builder.build(), nowhere, tmp_path)
+    application = Application(AppConfig("app", "m:f", streams=streams), "v1", builder.build(), Kafka(nowhere), tmp_path)
     instance = StreamsInstance(application, lambda _job: pytest.fail("nothing is built"))
     with pytest.raises(
         ConfigError, match=r"rack\.aware\.assignment\.tags names zone, but there is no client\.tag\.zone"

@@ -13,6 +13,7 @@ from riverrun.config import StreamsConfig
 from riverrun.errors import CorruptStateError, SetAsideError, StateError, TaskMigratedError
 from riverrun.hosting.active_task import TaskState
 from riverrun.hosting.restoring import Missing
+from riverrun.kafka.door import Kafka
 from riverrun.records import TaskId, Whole
 from riverrun.runtime.task import TaskCommit
 from riverrun.state.memory import MemoryBackend
@@ -141,7 +142,7 @@ class Managed:
         self.manager = TaskManager(
             self._claim,
             Producer(self.steps),  # type: ignore[arg-type]
-            StateUpdater(admin, {}, 60_000, lambda *_: None, lambda claimed: claimed),  # type: ignore[arg-type,return-value]
+            StateUpdater(admin, Kafka({}), 60_000, lambda *_: None, lambda claimed: claimed),  # type: ignore[arg-type,return-value]
             standbys=others,
             fetching=others,
             counts=self.counts,

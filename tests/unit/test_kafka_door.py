@@ -1,0 +1,69 @@
+"""The door to Kafka: a value that goes to other processes, and makes their clients."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from riverrun.errors import ConfigError
+from riverrun.kafka.consumer import UP_TO_AN_END, RecordConsumer
+from riverrun.kafka.door import Kafka
+from riverrun.kafka.producer import TransactionalProducer
+from riverrun.kafka.requests import Requests
+from riverrun.spark.tasks.work import admin_here
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Clients that only note their settings."""
+
+    producer: Any = dict
+    consumer: Any = dict
+    admin: Any = dict
+    coordinator: Any = None
+    log_sizes: Any = None
+
+
+def test_a_copy_in_another_process_is_equal_and_shows_no_secret() -> None:
+    kafka = Kafka({**NOWHERE, "sasl.password": "hidden"})
+    copy = pickle.loads(pickle.dumps(kafka))  # noqa: S301 - its own
+    assert copy == kafka
+    assert hash(copy) == hash(kafka)
+    assert "hidden" not in repr(kafka)
+    assert kafka != Kafka(NOWHERE)
+    assert kafka != Kafka(kafka.properties, Noted())
+
+
+def test_equal_clusters_share_the_client_of_a_process() -> None:
+    assert admin_here(Kafka(dict(NOWHERE))) is admin_here(Kafka(dict(NOWHERE)))
+    assert admin_here(Kafka(NOWHERE)) is not admin_here(Kafka({**NOWHERE, "client.id": "other"}))
+
+
+def test_all_clients_come_through_the_door_with_their_settings() -> None:
+    kafka = Kafka({**NOWHERE, "fetch.wait.max.ms": "7", "acks": "all"}, Noted())
+    consumer: Any = RecordConsumer(kafka, {"isolation.level": "read_uncommitted", "client.id": "mine"})._consumer
+    assert (consumer["fetch.wait.max.ms"], consumer["isolation.level"], consumer["client.id"]) == (
+        "7",
+        "read_committed",
+        "mine",
+    )
+    producer: Any = TransactionalProducer(kafka, "owner")._client.producer
+    assert (producer["transactional.id"], producer["acks"], producer["linger.ms"]) == ("owner", "all", 20)
+    admin: Any = Requests(kafka).client
+    assert admin["client.id"] == "riverrun-admin"
+
+
+def test_properties_of_a_cluster_override_defaults() -> None:
+    assert Kafka({}).with_defaults(UP_TO_AN_END).properties == UP_TO_AN_END
+    kafka = Kafka({**NOWHERE, "fetch.wait.max.ms": "7"})
+    assert kafka.with_defaults(UP_TO_AN_END) == kafka
+
+
+def test_a_property_that_the_library_does_not_know_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.serverz"):
+        RecordConsumer(Kafka({**NOWHERE, "bootstrap.serverz": "x"}))

@@ -285,7 +285,6 @@ def test_brokers_say_their_time_and_their_settings(cluster: Cluster, unique: str
     assert log.admin.is_answered(10)
 
 
-@pytest.mark.skip("until the door is there")
 def test_the_size_of_partitions_grows_with_their_records(cluster: Cluster, unique: str) -> None:
     log, now = new_partition(cluster, unique), cluster.now_ms()
     log.write((b"k", bytes(range(256)) * 10, now))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
-from unittest.mock import patch
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.kafka.consumer import RecordConsumer
+from riverrun.kafka.door import Kafka
 from riverrun.kafka.membership import GroupMember, MemberConfig
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.records import RawRecord, TopicPartition
@@ -22,7 +21,7 @@ from riverrun.testing.cluster.clients import clients_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from riverrun.testing.cluster.faults import Faults
 
@@ -41,9 +40,9 @@ class ManualClock:
 
 
 class Cluster(Protocol):
-    """What tests do with brokers."""
+    """Brokers, for tests."""
 
-    kafka: dict[str, str]
+    kafka: Kafka
 
     def pass_time(self, ms: int) -> None:
         """Let time pass, for brokers and all clients."""
@@ -65,7 +64,7 @@ class Cluster(Protocol):
 class RealCluster:
     """The embedded broker."""
 
-    kafka: dict[str, str]
+    kafka: Kafka
 
     def pass_time(self, ms: int) -> None:
         time.sleep(ms / 1000)
@@ -74,13 +73,13 @@ class RealCluster:
         return time.time_ns() // 1_000_000
 
     def raw_producer(self, **settings: Any) -> Any:
-        return Producer({**self.kafka, **_dotted(settings)})
+        return Producer({**self.kafka.properties, "log_level": 0, **_dotted(settings)})
 
     def raw_consumer(self, **settings: Any) -> Any:
-        return Consumer({**self.kafka, "group.id": "raw", **_dotted(settings)})
+        return Consumer({**self.kafka.properties, "log_level": 0, "group.id": "raw", **_dotted(settings)})
 
     def raw_admin(self) -> Any:
-        return AdminClient(self.kafka)
+        return AdminClient(dict(self.kafka.properties))
 
 
 @dataclass
@@ -89,10 +88,11 @@ class MemoryCluster:
 
     brokers: Brokers
     clock: ManualClock
-    kafka: dict[str, str] = field(default_factory=lambda: {"bootstrap.servers": SERVERS})
 
     def __post_init__(self) -> None:
+        """Make its clients."""
         self.clients = clients_of(self.brokers, f"cluster-{next(_NAMES)}")
+        self.kafka = Kafka({"bootstrap.servers": SERVERS}, self.clients)
 
     def pass_time(self, ms: int) -> None:
         self.clock.time_ms += ms
@@ -114,32 +114,6 @@ class MemoryCluster:
 def memory_cluster(faults: Faults | None = None, **config: str) -> MemoryCluster:
     clock = ManualClock(time.time_ns() // 1_000_000)
     return MemoryCluster(Brokers(clock, config=_dotted(config), faults=faults), clock)
-
-
-@contextmanager
-def reached(cluster: MemoryCluster) -> Iterator[None]:
-    """Let Riverrun's clients reach a cluster in memory."""
-    clients = cluster.clients
-
-    def without_logger(make: Callable[[Any], Any]) -> Callable[..., Any]:
-        return lambda settings, **_logger: make(settings)
-
-    consumer, producer = without_logger(clients.consumer), without_logger(clients.producer)
-
-    def coordinator(kafka: Any, client_id: str, group: str, attempt: int = 0) -> Any:
-        return clients.coordinator(kafka, client_id, group, attempt)
-
-    with (
-        patch("riverrun.kafka.requests.Consumer", consumer),
-        patch("riverrun.kafka.requests.AdminClient", without_logger(clients.admin)),
-        patch("riverrun.kafka.consumer.Consumer", consumer),
-        patch("riverrun.kafka.shares.Consumer", consumer),
-        patch("riverrun.kafka.sending.Producer", producer),
-        patch("riverrun.kafka.brokers_clock.Producer", producer),
-        patch("riverrun.kafka.coordinators.CoordinatorConnection", coordinator),
-        patch("riverrun.kafka.membership.CoordinatorConnection", coordinator),
-    ):
-        yield
 
 
 def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import multiprocessing.connection
 import pkgutil
 import signal
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import AppConfig, StreamsConfig
@@ -84,6 +84,11 @@ class World:
     build: Callable[[], Topology]
     directory: Path
     streams: StreamsConfig
+    instances: dict[Host, StreamsInstance] = field(default_factory=dict)
+    began_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.began_ns = self.turns.now_ns
 
     def application(self, host: str) -> Application:
         """Return the application, with local state of the host."""
@@ -94,8 +99,20 @@ class World:
         """Start an instance. The same name means the same local state."""
         instance = StreamsInstance(self.application(name), lambda _job: self.build())
         host = self.turns.start_host(name, instance.run)
-        host.stop = instance.stop  # type: ignore[attr-defined]
+        self.instances[host] = instance
         return host
+
+    def stop(self, worker: Host) -> None:
+        """Ask a worker to stop."""
+        self.instances[worker].stop()
+
+    def scale(self, worker: Host, threads: int) -> None:
+        """Set a worker's number of stream threads."""
+        self.instances[worker].scale(threads)
+
+    def now_s(self) -> float:
+        """Return the seconds since the start."""
+        return (self.turns.now_ns - self.began_ns) / 1e9
 
     def start_run(self, name: str) -> Host:
         """Start a bounded run with the engine `local`, from the committed offsets to the latest."""

@@ -1,4 +1,4 @@
-"""What shortens logs by and by: retention by time and size, and the cleaner of compacted topics."""
+"""Shorter logs: retention by time and size, and the cleaner of compacted topics."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def clean(log: PartitionLog, config: Mapping[str, str], now_ms: int) -> bool:
     first, limit = max(log.cleaned_to, log.start), _cleanable_to(log, config, now_ms)
     if limit <= first or not _is_dirty_enough(log, config, (first, limit), now_ms):
         return False
-    latest = {
+    latest: dict[bytes | None, int] = {
         entry.key: entry.offset
         for entry in _between(log, first, limit)
         if not entry.is_marker and entry.key is not None and not log.is_aborted(entry)

@@ -217,13 +217,13 @@ class MemoryConsumer:
         if not asynchronous:
             self._commit(chosen)
             return chosen
-        error: KafkaError | None = None
+        refused: KafkaError | None = None
         try:
             self._commit(chosen)
         except KafkaException as raised:
-            error = raised.args[0]
+            refused = raised.args[0]
         if self._on_commit is not None:
-            self._calls.append(partial(self._on_commit, error, chosen))
+            self._calls.append(partial(self._on_commit, refused, chosen))
         return None
 
     def subscribe(

@@ -96,13 +96,13 @@ class MemoryConnection:
     def _join(self, request: Any) -> JoinRequest:
         protocols = tuple((each.name, bytes(each.metadata)) for each in request.protocols)
         return JoinRequest(
-            request.member_id,
-            request.group_instance_id,
-            self._client_id,
-            request.session_timeout_ms,
-            request.rebalance_timeout_ms,
-            request.protocol_type,
-            protocols,
+            member_id=request.member_id,
+            instance=request.group_instance_id,
+            client_id=self._client_id,
+            session_ms=request.session_timeout_ms,
+            rebalance_ms=request.rebalance_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=protocols,
         )
 
     def _sync(self, request: Any) -> _Later:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to one request. The parts combine: a request may be delayed, then lost.
+    """The fate of one request. The parts combine: a request may be delayed, then lost.
 
     Args:
         delay_s: How long it is on its way.

@@ -51,7 +51,7 @@ class Pending(Generic[T]):
 
 
 class JoinRequest(NamedTuple):
-    """What a member joins with. `member_id` is empty the first time; `instance` makes it a static member."""
+    """The request to join. `member_id` is empty the first time; `instance` makes it a static member."""
 
     member_id: str
     instance: str | None
@@ -79,7 +79,7 @@ class Synced(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who a member says that it is."""
+    """The identity that a member claims."""
 
     member_id: str
     generation: int
@@ -262,7 +262,8 @@ class Group:
     def _update(self, member: Member, request: JoinRequest, now_ms: int) -> Pending[Joined]:
         member.protocols = request.protocols
         member.session_ms, member.rebalance_ms = request.session_ms, request.rebalance_ms
-        member.joins = joins = Pending()
+        joins: Pending[Joined] = Pending()
+        member.joins = joins
         self._rebalance(now_ms)
         return joins
 
@@ -271,13 +272,13 @@ class Group:
             self.protocol_type = request.protocol_type
         joins: Pending[Joined] = Pending()
         self.members[member_id] = Member(
-            member_id,
-            request.instance,
-            request.client_id,
-            request.session_ms,
-            request.rebalance_ms,
-            request.protocols,
-            now_ms + request.session_ms,
+            id=member_id,
+            instance=request.instance,
+            client_id=request.client_id,
+            session_ms=request.session_ms,
+            rebalance_ms=request.rebalance_ms,
+            protocols=request.protocols,
+            deadline_ms=now_ms + request.session_ms,
             joins=joins,
         )
         self._rebalance(now_ms)

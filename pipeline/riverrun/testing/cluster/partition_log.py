@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from riverrun.records import Headers
 
 NO_PRODUCER = -1
-_BATCH_BYTES, _RECORD_BYTES = 61, 8
-"""About what a batch and a record take next to their keys, values and headers."""
+_BATCH_BYTES, _RECORD_BYTES, _MARKER_BYTES = 61, 8, 78
+"""About what a batch and a record take next to their keys, values and headers; and a marker."""
 _REMEMBERED = 5
 """Batches of a producer that a broker recognizes when they are sent again."""
 _SEQUENCES = 2**31
@@ -101,7 +101,7 @@ class _Batch(NamedTuple):
 
 @dataclass(slots=True)
 class _Producer:
-    """What a log knows of a producer."""
+    """A producer, as a log knows it."""
 
     epoch: int
     seen_ms: int
@@ -110,7 +110,7 @@ class _Producer:
 
 
 class Appended(NamedTuple):
-    """Where a batch is in the log: the first offset, and the time that the broker gave its records; None if it gave none."""
+    """The first offset of a batch, and the time with which the broker stamped its records; None if it did not."""
 
     offset: int
     time_ms: int | None
@@ -165,7 +165,16 @@ class PartitionLog:
             key, value, _, headers = record
             bytes_ = record.size + (_BATCH_BYTES if self.end == first else 0)
             self.entries.append(
-                Entry(self.end, time_ms, key, value, headers, bytes_, writer.producer_id, writer.is_transactional)
+                Entry(
+                    self.end,
+                    time_ms,
+                    key,
+                    value,
+                    headers,
+                    size=bytes_,
+                    producer_id=writer.producer_id,
+                    is_transactional=writer.is_transactional,
+                )
             )
             self.end += 1
         self._active_bytes += size
@@ -181,9 +190,8 @@ class PartitionLog:
         if epoch != producer.epoch:
             producer.batches.clear()
         producer.open_from, producer.epoch, producer.seen_ms = None, epoch, now_ms
-        self.entries.append(
-            Entry(self.end, now_ms, None, None, (), _BATCH_BYTES + 17, producer_id, True, commits)  # noqa: FBT003 - a marker
-        )
+        marker = Entry(self.end, now_ms, None, None, (), _MARKER_BYTES, producer_id=producer_id, commits=commits)
+        self.entries.append(marker)
         self.end += 1
 
     def is_aborted(self, entry: Entry) -> bool:
@@ -294,7 +302,7 @@ class PartitionLog:
 
 
 def _check_records(records: Sequence[NewRecord], size: int, config: Mapping[str, str], now_ms: int | None) -> None:
-    """Refuse a batch for its size, or for one of its records; `now_ms` is None if the broker gives times itself."""
+    """Refuse a batch for its size, or for one of its records; `now_ms` is None if the broker stamps them."""
     if size > int(config["max.message.bytes"]):
         raise RefusedError(KafkaError.MSG_SIZE_TOO_LARGE)
     if "compact" in config["cleanup.policy"] and any(record.key is None for record in records):

@@ -64,7 +64,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Outbox:
-    """What waits for one partition: a batch that may be on its way, and records behind it."""
+    """The records that wait for one partition: a batch that may be on its way, and others after it."""
 
     queued: deque[_Queued] = field(default_factory=deque)
     sent: _Batch | None = None

@@ -14,7 +14,7 @@ import time
 import types
 import uuid
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -472,6 +472,10 @@ def _replaced(package: str, pairs: Iterable[tuple[object, object]]) -> Iterator[
                 setattr(module, name, stand_ins.get(id(value), value))
         for function in _functions(module):
             undo.extend(_replace_defaults(function, stand_ins))
+        for cached in _cached(module):
+            # Python 3.11 holds it while the value is computed, for all objects of a class; later versions have none.
+            undo.append(functools.partial(setattr, cached, "lock", cached.lock))
+            cached.lock = nullcontext()
 
     try:
         for module in _modules(package):
@@ -533,13 +537,26 @@ def _is_within(package: str, name: str) -> bool:
     return (name == package or name.startswith(f"{package}.")) and not name.startswith(own)
 
 
-def _functions(module: ModuleType) -> Iterator[FunctionType]:
+def _own(module: ModuleType) -> Iterator[Any]:
+    """Yield what a module defines, with the attributes of its classes."""
     for value in list(vars(module).values()):
-        owned = vars(value).values() if isinstance(value, type) and value.__module__ == module.__name__ else [value]
-        for each in owned:
-            function = getattr(each, "__func__", each)
-            if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
-                yield function
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            yield from vars(value).values()
+        else:
+            yield value
+
+
+def _functions(module: ModuleType) -> Iterator[FunctionType]:
+    for each in _own(module):
+        function = getattr(each, "__func__", each)
+        if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
+            yield function
+
+
+def _cached(module: ModuleType) -> Iterator[Any]:
+    for each in _own(module):
+        if isinstance(each, functools.cached_property) and hasattr(each, "lock"):
+            yield each
 
 
 def _replace_defaults(function: FunctionType, stand_ins: Mapping[int, object]) -> list[Callable[[], None]]:

@@ -159,13 +159,13 @@ class Subscriber:
 
     def _join(self) -> None:
         request = JoinRequest(
-            self._member_id,
-            self._instance,
-            self._client_id,
-            self._session_ms,
-            self._rebalance_ms,
-            "consumer",
-            ((_PROTOCOL, subscription(self._topics)),),
+            member_id=self._member_id,
+            instance=self._instance,
+            client_id=self._client_id,
+            session_ms=self._session_ms,
+            rebalance_ms=self._rebalance_ms,
+            protocol_type="consumer",
+            protocols=((_PROTOCOL, subscription(self._topics)),),
         )
         try:
             self._joins = self._ask("JoinGroup", lambda: self._brokers.join(self._group, request))

@@ -1,4 +1,4 @@
-"""The transaction coordinator: who owns a transactional id, and what its transaction has written to."""
+"""The transaction coordinator: owners of transactional ids, and where their transactions have written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Owner(NamedTuple):
 
 
 class Phase(Enum):
-    """What a transactional id is doing."""
+    """The state of a transactional id, by the brokers' names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"

@@ -26,8 +26,8 @@ _BEGIN_NS: Final = 1_767_225_600_000_000_000
 _TURN_NS: Final = 10_000
 # A read takes time as well: a loop that only reads the clock would never end.
 _READ_NS: Final = 1_000
-# An actor that need not wait keeps the turn in so many of 4 cases: each handover costs a switch of threads.
-_KEEPS: Final = 3
+# An actor that need not wait keeps the turn in this share of cases: each handover costs a switch of threads.
+_KEEPS: Final = 0.85
 _KEPT_TURNS: Final = 50
 _ENDLESS: Final = float("inf")
 
@@ -121,6 +121,7 @@ class Turns:
         self._own = threading.local()
         self._deadlock = ""
         self._is_choosing = False
+        self._hook = sys.unraisablehook
         self._collected = False
 
     def __enter__(self) -> Self:
@@ -129,9 +130,13 @@ class Turns:
         # A collection may call what waits, at any time.
         self._collected = gc.isenabled()
         gc.disable()
+        gc.freeze()
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._note_unraisable
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        sys.unraisablehook = self._hook
+        gc.unfreeze()
         if self._collected:
             gc.enable()
         if isinstance(error, StuckTurnError):
@@ -146,6 +151,11 @@ class Turns:
         if left and error is None:
             message = f"Seed {self.seed}: these actors have not ended: {', '.join(left)}"
             raise StuckTurnError(message)
+
+    def _note_unraisable(self, raised: sys.UnraisableHookArgs) -> None:
+        # Objects of killed hosts may want to close what they have.
+        if raised.exc_type is not Killed:
+            self._hook(raised)
 
     # Actors and hosts
 
@@ -182,6 +192,10 @@ class Turns:
         def run() -> None:
             try:
                 function()
+            except Killed:
+                # Without its trace, whose frames hold what the host had.
+                host.error = Killed()
+                raise
             except BaseException as error:
                 host.error = error
                 raise
@@ -223,6 +237,16 @@ class Turns:
         for each in news:
             for call in each.at_end:
                 call()
+        if news:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Delete the objects of hosts that have ended, which hold files. They may wait for nothing meanwhile."""
+        current = self.actor
+        if current is not None:
+            was_killed, current.is_killed = current.is_killed, True
+            gc.collect()
+            current.is_killed = was_killed
 
     def suspend(self, host: Host, *, is_suspended: bool = True) -> None:
         """Suspend a host and those it has started, as SIGSTOP does, or resume them."""
@@ -241,8 +265,11 @@ class Turns:
             message = f"{actor.name} waits, and it is the turn of {self._running.name}"
             raise RuntimeError(message)
         self._refuse_killed()
-        if ready() and timeout_s != 0 and self.random.randrange(4) < _KEEPS:
-            return True
+        is_ready = ready()
+        if (is_ready or timeout_s == 0) and self.random.random() < _KEEPS:
+            # A loop that only polls takes time as well.
+            self.now_ns += _READ_NS
+            return is_ready
         actor.ready = ready
         actor.ends_ns = _ENDLESS if timeout_s is None else self.now_ns + max(0, round(timeout_s * 1e9))
         self._hand_over(actor)

@@ -15,12 +15,10 @@ from riverrun.kafka import librdkafka
 from riverrun.kafka import producer as producer_module
 from riverrun.kafka.producer import group_metadata
 from riverrun.testing.cluster.faults import NO_FAULT, Fault
-from tests.clusters import Member, memory_cluster, new_partition, owner, raised_code, reached, send
+from tests.clusters import Member, memory_cluster, new_partition, owner, raised_code, send
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.clusters import MemoryCluster
 
 
@@ -47,10 +45,8 @@ def planned() -> Planned:
 
 
 @pytest.fixture
-def cluster(planned: Planned) -> Iterator[MemoryCluster]:
-    in_memory = memory_cluster(planned)
-    with reached(in_memory):
-        yield in_memory
+def cluster(planned: Planned) -> MemoryCluster:
+    return memory_cluster(planned)
 
 
 @pytest.mark.parametrize("fault", [LOST_BEFORE, LOST_AFTER, Fault(refusal=KafkaError.NOT_LEADER_FOR_PARTITION)])
@@ -185,5 +181,5 @@ def test_members_find_each_other_whatever_is_lost(
     for member in (first, second):
         member.until_knows(b"one", b"two")
     first.place.close()
-    until(lambda: bool(cluster.pass_time(300)) or second.knows(b"two"), "was alone")
+    until(lambda: second.knows(b"two"), "was alone", turn=lambda: cluster.pass_time(300))
     second.place.close()

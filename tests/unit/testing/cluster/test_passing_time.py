@@ -1,4 +1,4 @@
-"""What brokers in memory do by their clock: retention, cleaning, and forgetting."""
+"""Time passes for brokers in memory: retention, cleaning, and forgetting."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun.kafka.admin import Admin
-from tests.clusters import Member, memory_cluster, new_partition, owner, reached, send
+from tests.clusters import Member, memory_cluster, new_partition, owner, send
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.clusters import MemoryCluster, Partition
 
 MINUTE_MS, DAY_MS = 60_000, 86_400_000
 
 
 @pytest.fixture
-def cluster() -> Iterator[MemoryCluster]:
-    in_memory = memory_cluster()
-    with reached(in_memory):
-        yield in_memory
+def cluster() -> MemoryCluster:
+    return memory_cluster()
 
 
 def write(log: Partition, *keys: str) -> None:
@@ -164,12 +160,11 @@ def test_offsets_age_only_once_the_last_member_has_left(cluster: MemoryCluster, 
 def test_one_seed_makes_one_history(unique: str) -> None:
     def history() -> tuple[object, ...]:
         cluster = memory_cluster()
-        with reached(cluster):
-            log = new_partition(cluster, unique)
-            producer = cluster.raw_producer()
-            for number in range(10):
-                producer.produce(unique, b"%d" % number)
-            producer.flush()
-            return (log.admin.topic_ids([unique]), log.values())
+        log = new_partition(cluster, unique)
+        producer = cluster.raw_producer()
+        for number in range(10):
+            producer.produce(unique, b"%d" % number)
+        producer.flush()
+        return (log.admin.topic_ids([unique]), log.values())
 
     assert history() == history()

@@ -1,4 +1,4 @@
-"""Transactions: what readers see of them, who owns them, and how they end."""
+"""Transactions: what readers see of them, their owners, and how they end."""
 
 from __future__ import annotations
 

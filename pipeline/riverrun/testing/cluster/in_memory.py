@@ -148,6 +148,15 @@ class Cluster:
         """Return a topic to read committed records from: of each partition in their order, the partitions one by one."""
         return TestOutputTopic(topic, *_placed(topic, key_serde, value_serde), self._take, self._size)
 
+    def table(self, topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> dict[K, V]:
+        """Return the rows of a topic that is a table: the last committed value of each key, without those deleted."""
+        rows: dict[bytes, bytes | None] = {}
+        for record in self._records(topic, {}):
+            if record.key is not None:
+                rows[record.key] = record.value
+        keys, values = _placed(topic, key_serde, value_serde)
+        return {keys.deserialize(key): values.deserialize(value) for key, value in rows.items() if value is not None}
+
     @property
     def now_ms(self) -> int:
         """The time of the cluster, ms since the epoch."""
@@ -202,17 +211,19 @@ class Cluster:
         return self._unread[topic].popleft() if self._unread[topic] else None
 
     def _size(self, topic: str) -> int:
-        read, unread = self._read[topic], self._unread[topic]
+        self._unread[topic] += self._records(topic, self._read[topic])
+        return len(self._unread[topic])
+
+    def _records(self, topic: str, read: dict[TopicPartition, int]) -> list[RawRecord]:
+        """Return the committed records of a topic behind those that were read, and take note of them."""
         tps = [TopicPartition(topic, number) for number in range(self._admin.partitions([topic]).get(topic, 0))]
-        ends = self._admin.end_offsets(tps)
-        ranges = {tp: OffsetRange(read.get(tp, 0), end) for tp, end in ends.items()}
-        found = defaultdict[TopicPartition, list["RawRecord"]](list)
+        starts, ends = self._admin.beginning_offsets(tps), self._admin.end_offsets(tps)
+        ranges = {tp: OffsetRange(max(read.get(tp, 0), starts[tp]), end) for tp, end in ends.items()}
+        found: dict[TopicPartition, list[RawRecord]] = {tp: [] for tp in tps}
         for tp, batch in read_range(self._admin, ranges):
             found[tp] += batch
-        for tp in tps:
-            unread += found[tp]
         read |= ends
-        return len(unread)
+        return [record for tp in tps for record in found[tp]]
 
 
 class ClusterHost:

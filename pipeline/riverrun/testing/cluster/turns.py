@@ -214,6 +214,7 @@ class Turns:
 
     def kill(self, host: Host) -> None:
         """Kill a host and those it has started: each actor is at its end before this returns."""
+        host.error = host.error or Killed()
         self.end(host)
         current = self.actor
         if current is not None and current.host.is_within(host):

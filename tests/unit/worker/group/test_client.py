@@ -15,7 +15,6 @@ from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.kafka.door import Kafka
 from riverrun.records import TaskId
-from riverrun.worker.group import client as client_module
 from riverrun.worker.group import membership as membership_module
 from riverrun.worker.group.client import GroupClient
 from riverrun.worker.group.protocol import AssignmentInfo, SubscriptionInfo, ranges, subscription_info_of
@@ -120,7 +119,7 @@ def test_an_instance_waits_for_the_session_of_its_predecessor_that_was_joining(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1000.0
-    monkeypatch.setattr(client_module.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr("riverrun.worker.group.client.time.monotonic", lambda: now_s)
     assert member.receive(refusal="the same directory", may_pass=True) is None
     assert member.membership.passed_over == ["the same directory"]
     found = member.receive(active="0:1")

@@ -70,7 +70,7 @@ class RandomFaults:
 
 @dataclass
 class Story:
-    """What happens in a history.
+    """The events of a history, and the result that it must have.
 
     Args:
         said: What has happened, with the second of each event.

@@ -1,4 +1,4 @@
-"""Workers and bounded runs count each record once, whoever is killed, suspended or slow, and whatever requests are lost."""
+"""Workers and bounded runs count each record once, though hosts die, hang and are slow, and requests are lost."""
 
 from __future__ import annotations
 

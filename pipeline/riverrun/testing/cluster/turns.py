@@ -95,7 +95,7 @@ class Actor:
 
 
 class Turns:
-    """Gives the turn to one actor at a time. The thread that enters it is the actor `main`.
+    """Lets one actor at a time take a turn. The thread that enters it is the actor `main`.
 
     Args:
         seed: Chooses each next actor, and all that `random` is asked for.

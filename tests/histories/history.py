@@ -70,7 +70,7 @@ class RandomFaults:
 
 @dataclass
 class Story:
-    """What happens in a history.
+    """The events of a history, and the result that it must have.
 
     Args:
         said: What has happened, with the second of each event.
@@ -179,19 +179,21 @@ class Story:
 
     # The end
 
-    def heal(self) -> None:
-        """End all faults, and let workers run until all records are counted."""
+    def heal(self, *, by_workers: bool) -> None:
+        """End all faults, and let workers or bounded runs process until all records are counted."""
         self.faults.rate = 0.0
         for host in self.world.turns.hosts:
             host.is_suspended, host.lag_s = False, 0.0
         self.say("all faults end")
         for host in self.runs:
-            if not self._ends(host, LONGEST_RECOVERY_SECONDS):
-                raise WrongError(host.name, "does not end")
-            self._check(host.name, host)
+            self._await_run(host)
         ends_s = self.world.now_s() + LONGEST_RECOVERY_SECONDS
         while self.counted() != self.expected:
-            self._replace_ended()
+            if by_workers:
+                self._replace_ended()
+            else:
+                self.start_run()
+                self._await_run(self.runs[-1])
             if self.world.now_s() > ends_s:
                 raise WrongError(dict(self.counted()), "is counted, not", dict(self.expected))
             self.world.turns.sleep(1)
@@ -202,6 +204,12 @@ class Story:
             self.stop_worker()
             if "killed" in self.said[-1]:
                 raise WrongError(self.said[-1])
+
+    def _await_run(self, host: Host) -> None:
+        if not self._ends(host, LONGEST_RECOVERY_SECONDS):
+            raise WrongError(host.name, "does not end")
+        self.say(f"{host.name} has ended: {host.error!r:.100}")
+        self._check(host.name, host)
 
     def _replace_ended(self) -> None:
         for name, host in list(self.workers.items()):
@@ -256,6 +264,7 @@ EVENTS: list[tuple[int, Callable[[Story], None]]] = [
     (8, Story.pass_time),
 ]
 RUNS: list[tuple[int, Callable[[Story], None]]] = [(3, Story.start_run), (1, Story.kill_run)]
+WITHOUT_WORKERS = (Story.produce, Story.change_faults, Story.pass_time)
 
 
 @contextmanager
@@ -284,11 +293,12 @@ def tell(seed: int, directory: Path, *, events: int = 40) -> Story:
         faults.turns = made.turns
         Admin(made.kafka).create_topics([TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out")])
         story = Story(made, random, faults, caches=streams.statestore_cache_max_bytes > 0)
-        kinds = EVENTS + (RUNS if random.random() < 0.5 else [])
+        has_workers, has_runs = random.choice([(True, False), (True, True), (False, True)])
+        kinds = [each for each in EVENTS if has_workers or each[1] in WITHOUT_WORKERS] + (RUNS if has_runs else [])
         weights, calls = zip(*kinds, strict=True)
         with _explained(story, seed):
             for _ in range(events):
                 random.choices(calls, weights)[0](story)
-            story.heal()
+            story.heal(by_workers=has_workers)
         story.say(f"{made.turns.count} turns, checksum {made.turns.trace:08x}")
         return story

@@ -19,7 +19,7 @@ from riverrun.kafka.door import Kafka
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
-from riverrun.testing.cluster.brokers import Brokers
+from riverrun.testing.cluster.brokers import SERVERS, Brokers
 from riverrun.testing.cluster.clients import clients_of
 from riverrun.testing.cluster.processes import Processes
 from riverrun.testing.cluster.simulated import Namespace, RequestLock, simulated
@@ -141,7 +141,8 @@ def world(
         stack.enter_context(simulated(turns, also=_processes(turns)))
         brokers = HostedBrokers(BrokersClock(turns), waiting=RequestLock(turns), faults=faults, seed=seed)
         brokers.turns = turns
-        kafka = Kafka({"bootstrap.servers": "memory:9092"}, clients_of(brokers, f"history-{seed}"))
+        clients = clients_of(brokers, f"history-{seed}")
+        kafka = Kafka({"bootstrap.servers": SERVERS}, clients)
 
         def tick() -> None:
             while True:

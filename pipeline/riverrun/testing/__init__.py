@@ -1,7 +1,7 @@
 """The in-memory host, shipped to users: `TopologyTestDriver` with input and output topics, and `MockProcessorContext`.
 
 It runs the tasks of the worker and the Spark host without a broker. May import the runtime, memory state and the layers
-below; knows neither the DSL nor Kafka.
+below; knows neither the DSL nor Kafka. `cluster` has brokers in memory, for tests of hosts that need some.
 
 >>> from riverrun import Consumed, Produced, STRING, StreamsBuilder
 >>> from riverrun.testing import TopologyTestDriver

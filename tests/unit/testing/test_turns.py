@@ -124,6 +124,16 @@ def test_a_killed_host_does_nothing_more() -> None:
         assert not turns.hosts
 
 
+def test_a_host_that_is_killed_before_its_first_turn_does_nothing() -> None:
+    did: list[str] = []
+    with Turns(1) as turns:
+        host = turns.start_host("worker", lambda: did.append("began"))
+        turns.kill(host)
+        turns.sleep(1)
+        assert isinstance(host.error, Killed)
+    assert not did
+
+
 def test_a_host_that_kills_itself_ends_at_once() -> None:
     did: list[str] = []
     with Turns(1) as turns:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from riverrun.testing.cluster.subscriber import OnRebalance
 
 _FOREVER_SECONDS = 365 * 86_400.0
-_RESETS = {
+_RESETS: Mapping[str, int] = {
     "smallest": OFFSET_BEGINNING,
     "earliest": OFFSET_BEGINNING,
     "beginning": OFFSET_BEGINNING,
@@ -207,7 +207,7 @@ class MemoryConsumer:
         *,
         offsets: list[ClientTopicPartition] | None = None,
         asynchronous: bool = True,
-    ) -> list[ClientTopicPartition] | None:
+    ) -> Any:
         """Commit offsets; by default those after the records that were returned."""
         if message is not None:
             offsets = [ClientTopicPartition(message.topic(), message.partition(), message.offset() + 1)]
@@ -331,8 +331,8 @@ class MemoryConsumer:
         end = log.readable_end(committed=self._reads_committed)
         if self._reports_ends and position >= end and reader.eof != position and len(found) < count:
             reader.eof = position
-            error = KafkaError(librdkafka.PARTITION_EOF)
-            found.append(Message(topic=tp.topic, partition=tp.partition, offset=position, error=error))
+            at_end = KafkaError(librdkafka.PARTITION_EOF)
+            found.append(Message(topic=tp.topic, partition=tp.partition, offset=position, error=at_end))
 
     def _resolve(self, tp: TopicPartition, reader: _Reader, log: PartitionLog) -> None:
         """Find the offset that the position stands for."""

@@ -319,7 +319,8 @@ class MemoryProducer:
         refusal = RefusedError(librdkafka.UNKNOWN_TOPIC) if is_missing else error
         if self._transaction is not None:
             is_fatal = error.code == KafkaError.PRODUCER_FENCED
-            self._transaction.fail(as_kafka_error(refusal, fatal=is_fatal, abortable=not is_fatal))
+            explained = RefusedError(refusal.code, self._explanation(tp, outbox.batch(), refusal))
+            self._transaction.fail(as_kafka_error(explained, fatal=is_fatal, abortable=not is_fatal))
             # The library keeps counting after other refusals, so the brokers find a gap in the next transaction.
             self._transaction.needs_epoch |= error.code in _LOST_COUNT
             outbox.sequence = (outbox.sequence + len(outbox.batch().queued)) % 2**31
@@ -330,6 +331,13 @@ class MemoryProducer:
             self._fail(tp, each, as_kafka_error(refusal))
         # The next batch would have a gap before it: the library takes another id.
         self._forget_owner()
+
+    def _explanation(self, tp: TopicPartition, batch: _Batch, refusal: RefusedError) -> str:
+        """Return the library's words, which name the batch."""
+        what = f"ProduceRequest for {tp.topic} [{tp.partition}] with {len(batch.queued)} message(s) failed"
+        owner = self._owned()
+        whose = f"broker 1 PID{{Id:{owner.producer_id},Epoch:{owner.epoch}}}, base seq {batch.sequence}"
+        return f"{what}: {KafkaError(refusal.code).str()} ({whose}): current transaction must be aborted"
 
     def _drop_overdue(self, tp: TopicPartition, outbox: _Outbox) -> bool:
         """Give up records that have waited for too long."""

@@ -95,7 +95,7 @@ class Actor:
 
 
 class Turns:
-    """Gives the turn to one actor at a time. The thread that enters it is the actor `main`.
+    """Lets one actor at a time take a turn. The thread that enters it is the actor `main`.
 
     Args:
         seed: Chooses each next actor, and all that `random` is asked for.
@@ -219,6 +219,7 @@ class Turns:
 
     def kill(self, host: Host) -> None:
         """Kill a host and those it has started: each actor is at its end before this returns."""
+        host.error = host.error or Killed()
         self.end(host)
         current = self.actor
         if current is not None and current.host.is_within(host):

@@ -16,6 +16,7 @@ from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import RawRecord, TopicPartition
 from riverrun.testing.cluster.settings import TOPIC_DEFAULTS
 from tests.clusters import delivery_codes, new_partition, owner, raised_code, send, until_end
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.clusters import Cluster
@@ -291,3 +292,47 @@ def test_the_size_of_partitions_grows_with_their_records(cluster: Cluster, uniqu
     first = log.admin.log_sizes([unique])[log.tp]
     log.write((b"k", b"more", now))
     assert log.admin.log_sizes([unique])[log.tp] > first > 0
+
+
+@pytest.mark.slow  # brokers look for something to clean every 15 s
+def test_compacted_logs_keep_the_latest_record_of_each_key(cluster: Cluster, unique: str) -> None:
+    soon = {"cleanup_policy": "compact", "segment_ms": "500", "min_cleanable_dirty_ratio": "0.01"}
+    log = new_partition(cluster, unique, **soon, delete_retention_ms="0")
+
+    def write(key: bytes, value: bytes | None) -> None:
+        producer = cluster.raw_producer()
+        producer.produce(unique, value, key, 0)
+        producer.flush(30)
+
+    for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", None), (b"c", b"3"), (b"b", b"4")):
+        write(key, value)
+    cluster.pass_time(1000)
+    producer = cluster.raw_producer(transactional_id=unique)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(unique, b"aborted", b"c", 0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    cluster.pass_time(1000)
+    write(b"last", b"5")
+
+    def found() -> list[tuple[int, bytes | None]]:
+        return [(record.offset, record.value) for record in log.read()]
+
+    cleaned = [(3, b"3"), (4, b"4"), (7, b"5")]
+    # A tombstone goes with the cleaning after that which first meets it.
+    until(
+        lambda: found() in (cleaned, [(2, None), *cleaned]),
+        "was cleaned",
+        lambda: repr(found()),
+        turn=lambda: cluster.pass_time(1000),
+    )
+    cluster.pass_time(1000)
+    write(b"last", b"6")
+    until(
+        lambda: found() == [*cleaned, (8, b"6")],
+        "lost the tombstone",
+        lambda: repr(found()),
+        turn=lambda: cluster.pass_time(1000),
+    )
+    assert (log.start(), log.end()) == (0, 9)

@@ -11,7 +11,8 @@ Known differences:
   the library joins between polls as well; `max.poll.interval.ms` ends no membership.
 - Records are not compressed, so sizes are larger: a long record may be refused that a real broker takes in compressed form.
 - Producers send with `flush`, `poll`, a commit, a full batch or a tick, where the library's `linger.ms` passes.
-- Markers of a transaction are in the logs when its end is answered, where brokers write them soon after.
+- Markers of a transaction are in the logs when its end is answered, where brokers write them soon after. The loss of
+  `WriteTxnMarkers`, a request of `brokers.COORDINATOR`, leaves them to a later tick.
 - Records and offsets for topics that do not exist fail at once, where the library asks again for up to 30 s.
 - The cleaner works by records instead of batches, and leaves no empty batches behind.
 - The brokers' topics (`__consumer_offsets`, `__transaction_state`) are not listed.

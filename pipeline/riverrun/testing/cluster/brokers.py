@@ -35,6 +35,9 @@ T = TypeVar("T")
 SERVERS = "memory:9092"
 """The address of the one broker. Nothing connects to it."""
 
+COORDINATOR = "coordinator"
+"""The client of `WriteTxnMarkers`. If one is lost, the markers are written with a later tick."""
+
 
 class Clock(Protocol):
     """The one clock of a cluster."""
@@ -131,6 +134,7 @@ class Brokers:
                 if client is not None:
                     client.work()
             now_ms = self.clock.now_ms()
+            self.transactions.finish()
             for group in self.groups.values():
                 group.tick(now_ms)
             if self._is_due("transaction.abort.timed.out.transaction.cleanup.interval.ms"):
@@ -211,14 +215,17 @@ class Brokers:
         """Commit or abort a transaction."""
         self.transactions.end(transactional_id, owner, self.clock.now_ms(), commits=commits)
 
-    def mark(self, owner: Owner, tps: Iterable[TopicPartition], groups: Iterable[str], *, commits: bool) -> None:
+    def mark(self, owner: Owner, tps: Iterable[TopicPartition], groups: Iterable[str], *, commits: bool) -> bool:
         """See `transactions.Ending`."""
+        if self.faults.fault(COORDINATOR, "WriteTxnMarkers").is_lost_before:
+            return False
         for tp in tps:
             if self.topics.has(*tp):
                 self.topics.log(*tp).mark(owner.producer_id, owner.epoch, self.clock.now_ms(), commits=commits)
         for name in groups:
             if name in self.groups:
                 self.groups[name].offsets.end(owner.producer_id, commits=commits)
+        return True
 
     # Groups
 

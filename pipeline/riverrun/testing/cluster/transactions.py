@@ -31,6 +31,7 @@ class Phase(Enum):
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
+    ENDING = "PrepareCommit or PrepareAbort"
     COMMITTED = "CompleteCommit"
     ABORTED = "CompleteAbort"
 
@@ -38,8 +39,8 @@ class Phase(Enum):
 class Ending(Protocol):
     """Ends a transaction where it has written."""
 
-    def mark(self, owner: Owner, tps: Iterable[TopicPartition], groups: Iterable[str], *, commits: bool) -> None:
-        """Append markers to logs, and settle the offsets of groups."""
+    def mark(self, owner: Owner, tps: Iterable[TopicPartition], groups: Iterable[str], *, commits: bool) -> bool:
+        """Append markers to logs, and settle the offsets of groups. Return whether that was possible by now."""
         ...
 
 
@@ -50,6 +51,7 @@ class _Transaction:
     updated_ms: int
     phase: Phase = Phase.EMPTY
     started_ms: int = 0
+    commits: bool = False
     partitions: set[TopicPartition] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
 
@@ -85,6 +87,8 @@ class Transactions:
             raise RefusedError(KafkaError.PRODUCER_FENCED)
         if found.phase is Phase.ONGOING:
             self._fence(found, now_ms)
+        if found.phase is Phase.ENDING:
+            raise RefusedError(KafkaError.CONCURRENT_TRANSACTIONS)
         found.owner = self._next(found.owner)
         found.phase, found.timeout_ms, found.updated_ms = Phase.EMPTY, timeout_ms, now_ms
         return found.owner
@@ -102,6 +106,8 @@ class Transactions:
         found = self._owned(transactional_id, owner)
         if found.phase is Phase.ONGOING:
             self._end(found, now_ms, commits=commits)
+        elif found.phase is Phase.ENDING:
+            raise RefusedError(KafkaError.CONCURRENT_TRANSACTIONS)
         elif found.phase is not (Phase.COMMITTED if commits else Phase.ABORTED):
             raise RefusedError(KafkaError.INVALID_TXN_STATE)
 
@@ -121,6 +127,12 @@ class Transactions:
         if found.phase is not Phase.ONGOING or group not in found.groups:
             raise RefusedError(KafkaError.INVALID_TXN_STATE)
 
+    def finish(self) -> None:
+        """Write the markers that were not written when their transactions ended."""
+        for found in self._known.values():
+            if found.phase is Phase.ENDING:
+                self._finish(found)
+
     def forget_topic(self, topic: str) -> None:
         """Forget the partitions of a topic that is deleted."""
         for found in self._known.values():
@@ -136,7 +148,7 @@ class Transactions:
         """Forget ids that nobody has used for `transactional.id.expiration.ms`."""
         before_ms = now_ms - int(self._broker["transactional.id.expiration.ms"])
         for known, found in list(self._known.items()):
-            if found.phase is not Phase.ONGOING and found.updated_ms <= before_ms:
+            if found.phase not in {Phase.ONGOING, Phase.ENDING} and found.updated_ms <= before_ms:
                 del self._known[known]
 
     def _owned(self, transactional_id: str, owner: Owner) -> _Transaction:
@@ -149,6 +161,8 @@ class Transactions:
 
     def _begun(self, transactional_id: str, owner: Owner, now_ms: int) -> _Transaction:
         found = self._owned(transactional_id, owner)
+        if found.phase is Phase.ENDING:
+            raise RefusedError(KafkaError.CONCURRENT_TRANSACTIONS)
         if found.phase is not Phase.ONGOING:
             found.phase, found.started_ms = Phase.ONGOING, now_ms
         found.updated_ms = now_ms
@@ -159,9 +173,14 @@ class Transactions:
         self._end(found, now_ms, commits=False)
 
     def _end(self, found: _Transaction, now_ms: int, *, commits: bool) -> None:
-        self._ending.mark(found.owner, sorted(found.partitions), sorted(found.groups), commits=commits)
-        found.phase = Phase.COMMITTED if commits else Phase.ABORTED
-        found.updated_ms = now_ms
+        found.phase, found.commits, found.updated_ms = Phase.ENDING, commits, now_ms
+        self._finish(found)
+
+    def _finish(self, found: _Transaction) -> None:
+        partitions, groups = sorted(found.partitions), sorted(found.groups)
+        if not self._ending.mark(found.owner, partitions, groups, commits=found.commits):
+            return
+        found.phase = Phase.COMMITTED if found.commits else Phase.ABORTED
         found.partitions.clear()
         found.groups.clear()
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from riverrun.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
+from riverrun.errors import BrokerError, OpenTransactionError, TaskMigratedError, UnknownOutcomeError
 from riverrun.kafka import librdkafka
 from riverrun.kafka import producer as producer_module
 from riverrun.kafka.producer import group_metadata
@@ -131,6 +131,26 @@ def test_a_fenced_owner_cannot_commit_what_it_began(cluster: MemoryCluster, uniq
     assert raised_code(lambda: producer.commit_transaction(5)) == librdkafka.FENCED_PRODUCER
     assert raised_code(producer.begin_transaction) == librdkafka.FENCED_PRODUCER
     assert log.admin.committed(unique, [log.tp]) == {}
+
+
+def test_a_commit_may_be_answered_before_its_markers_are_written(
+    cluster: MemoryCluster, planned: Planned, unique: str
+) -> None:
+    log = new_partition(cluster, unique)
+    producer = owner(cluster, unique)
+    send(producer, log, b"v")
+    planned.faults["WriteTxnMarkers"] = [LOST_BEFORE, LOST_BEFORE]
+    producer.commit({log.tp: (1, "")}, unique)
+    cluster.pass_time(1)
+    assert (log.stable_end(), log.end(), log.values()) == (0, 1, [])
+    with pytest.raises(OpenTransactionError):
+        log.admin.committed(unique, [log.tp], 0.2)
+    successor = cluster.raw_producer(transactional_id=unique)
+    assert raised_code(lambda: successor.init_transactions(0.2)) == librdkafka.TIMED_OUT
+    cluster.pass_time(1)
+    successor.init_transactions(5)
+    assert (log.stable_end(), log.values()) == (2, [b"v"])
+    assert log.admin.committed(unique, [log.tp])[log.tp].offset == 1
 
 
 def test_an_id_that_nobody_used_for_long_is_forgotten(cluster: MemoryCluster, unique: str) -> None:

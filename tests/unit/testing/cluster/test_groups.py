@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from riverrun.errors import BrokerError, StreamsError
 from riverrun.kafka.admin import Admin, CommittedOffset, TopicSpec
 from riverrun.kafka.groups import GroupState
+from riverrun.kafka.membership import GroupMember
 from riverrun.kafka.shares import PartitionShare
 from riverrun.records import TopicPartition
 from tests.clusters import Member, new_partition, owner, raised_code
@@ -142,6 +143,24 @@ def test_only_members_commit_while_a_group_has_some(cluster: Cluster, unique: st
     admin.delete_group(unique)
     assert admin.committed(unique, [log.tp]) == {}
     assert admin.group(unique).state == "dead"
+
+
+def test_plans_that_are_too_long_for_the_brokers_are_refused(cluster: Cluster, unique: str) -> None:
+    lengths = iter([2_000_000, 10])
+    plans: list[bytes] = []
+    member = GroupMember(
+        cluster.kafka,
+        unique,
+        client_id="plans",
+        describe=lambda: b"one",
+        assign=lambda said: dict.fromkeys(said, b"p" * next(lengths)),
+        on_plan=plans.append,
+    )
+    with pytest.raises(BrokerError) as refused:
+        member.poll(60)
+    assert (refused.value.retriable, member.is_refused) == (True, True)
+    until(lambda: plans == [b"p" * 10], "had a shorter plan")
+    member.close()
 
 
 def test_groups_are_found_by_the_partitions_that_they_have_read(cluster: Cluster, unique: str) -> None:

@@ -10,7 +10,7 @@ FOLDERS = {file.parent for file in FILES}
 
 
 def test_there_are_few_folders() -> None:
-    assert len(FOLDERS) <= 41, "a folder is a contract of the import linter, or holds five modules or more"
+    assert len(FOLDERS) <= 42, "a folder is a contract of the import linter, or holds five modules or more"
 
 
 def test_folders_and_modules_say_what_they_are_for() -> None:

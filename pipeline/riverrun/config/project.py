@@ -98,6 +98,7 @@ class ProjectConfig:
         refused: Applications whose declaration has an error. It stops only what asks for them.
         sections: What sections of add-ons declare, by section and name; an error where a declaration has one. Never
             printed: they may hold secrets.
+        overrides: Fields of `StreamsConfig` that override those of all applications.
     """
 
     path: Path
@@ -109,6 +110,7 @@ class ProjectConfig:
     refused: Mapping[str, RefusedApp] = field(default_factory=dict)
     logging: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def application_ids(self) -> list[str]:
@@ -181,7 +183,8 @@ class ProjectConfig:
             raise self.refused[name].error
         if name not in self.apps:
             raise ConfigError(f"{self.path} has no application {name!r}", hint=nearest(name, self.apps))
-        return self.apps[name]
+        found = self.apps[name]
+        return replace(found, streams=replace(found.streams, **self.overrides)) if self.overrides else found
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Return what a section of an add-on declares, by name; errors are not raised."""

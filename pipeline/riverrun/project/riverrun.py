@@ -13,7 +13,7 @@ from riverrun.config import ProjectConfig
 from riverrun.config.addons import BUILT_IN, loaded_part, others, parts, refuse_taken
 from riverrun.config.code import load_attribute, look_beside
 from riverrun.errors import ConfigError
-from riverrun.kafka.door import Kafka
+from riverrun.kafka.door import Kafka, LibraryClients
 from riverrun.project.app import App
 from riverrun.project.cluster import Cluster, SparkSessions
 from riverrun.topology.topology import Topology
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from riverrun.dsl.builder import StreamsBuilder
+    from riverrun.kafka.clients import Clients
     from riverrun.project import archives, transfers
 
     Built = Callable[[StreamsBuilder], Topology] | Topology | str
@@ -57,6 +58,7 @@ class Riverrun:
         directory: Directory of a project without a file, to which its paths are relative. Defaults to the working directory.
         by: The user in the history of releases and runs; None for this user on this machine.
         on_wait: Called once with the brokers, if they take longer than a moment to answer.
+        clients: Makes the clients of Kafka. Defaults to those of confluent-kafka; `riverrun.testing.cluster` has others.
 
     Raises:
         ConfigError: If the file cannot be read, has an error, or arguments cannot be combined.
@@ -74,12 +76,15 @@ class Riverrun:
         directory: str | Path | None = None,
         by: str | None = None,
         on_wait: Callable[[str], None] = lambda _servers: None,
+        clients: Clients | None = None,
     ) -> None:
         self._environ = dict(os.environ if environ is None else environ)
         self._config = self._read(config, kafka, schema_registry, directory)
         self._declared: frozenset[str] = frozenset(self._config.apps)
         sessions = SparkSessions(self._config.spark, spark, master, self._environ)
-        self._cluster = Cluster(Kafka(self._config.kafka), sessions, self._environ, by, on_wait)
+        self._cluster = Cluster(
+            Kafka(self._config.kafka, clients or LibraryClients()), sessions, self._environ, by, on_wait
+        )
 
     def _read(
         self,

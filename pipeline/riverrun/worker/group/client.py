@@ -99,6 +99,7 @@ class GroupClient:
         self._positions: Mapping[TaskId, int] = {}
         self._announced_active: frozenset[TaskId] = frozenset()
         self._is_heard_of = True
+        self._refused_at: float | None = None
         self._ends_application = False
 
     # Membership
@@ -156,9 +157,13 @@ class GroupClient:
             self.request_rebalance()
             return
         if arrived.refusal is not None:
+            if arrived.may_pass and self._may_pass():
+                self._membership.pass_over(arrived.refusal)
+                return
             raise TopologyError(
                 arrived.refusal, hint="Stop the other instances, or start this version under its own name."
             )
+        self._refused_at = None
         if arrived.shuts_down:
             self.is_told_to_end = True
         connected = self.connected.with_partitions(arrived.topics) if arrived.topics else self.connected
@@ -169,6 +174,11 @@ class GroupClient:
         self.connected, self.layout, self.stateful = connected, connected.layout, _stateful(connected)
         self.assignment = arrived
         self.is_current = True
+
+    def _may_pass(self) -> bool:
+        """Return whether a predecessor that has died may still count as a member: it does until its session ends."""
+        self._refused_at = self._refused_at or time.monotonic()
+        return time.monotonic() - self._refused_at <= self._membership.session_s
 
     def _is_obsolete(self, assignment: AssignmentInfo) -> bool:
         """Return whether an assignment to this process's predecessor, a static member, does not apply to this process."""

@@ -70,9 +70,7 @@ def give_assignments(
     admitted = {member: info for member, info in members.items() if info is not None and member not in refusals}
     plans = _plans(admitted.values(), tasks, config)
     shuts_down = any(info.shuts_down for info in admitted.values())
-    assignments = {
-        member: AssignmentInfo(refusal=why, process=_process(members[member])) for member, why in refusals.items()
-    }
+    assignments = dict(refusals)
     for member, info in admitted.items():
         plan = plans[info.instance]
         assignments[member] = AssignmentInfo(
@@ -114,7 +112,7 @@ def _process(info: SubscriptionInfo | None) -> str:
     return info.process if info is not None else ""
 
 
-def _refusals(members: Mapping[str, SubscriptionInfo | None], application_id: str) -> dict[str, str]:
+def _refusals(members: Mapping[str, SubscriptionInfo | None], application_id: str) -> dict[str, AssignmentInfo]:
     """Return why members cannot take part: their topology is not the running or most common one, or their id is not unique."""
     # The topology that runs tasks wins. With none running, the most common one does; ties go to the greater
     # fingerprint, so that each leader decides alike.
@@ -124,22 +122,23 @@ def _refusals(members: Mapping[str, SubscriptionInfo | None], application_id: st
     seen: set[str] = set()
     refusals = {}
     for member, info in sorted(members.items()):
+        is_double = info is not None and info.instance in seen
         if info is None:
-            refusals[member] = (
+            why = (
                 f"Instances of {application_id} run another release of Riverrun, with which this one cannot work: "
                 "the subscription info of this instance cannot be read"
             )
         elif info.fingerprint != prevailing:
-            refusals[member] = (
+            why = (
                 f"Instances of {application_id} run another topology (fingerprint {prevailing}, "
                 f"this one has {info.fingerprint}); a changed topology needs its own version"
             )
-        elif info.instance in seen:
-            refusals[member] = (
-                f"Another instance of {application_id} uses the same state directory (id {info.instance})"
-            )
+        elif is_double:
+            why = f"Another instance of {application_id} uses the same state directory (id {info.instance})"
         else:
             seen.add(info.instance)
+            continue
+        refusals[member] = AssignmentInfo(refusal=why, process=_process(info), may_pass=is_double)
     return refusals
 
 

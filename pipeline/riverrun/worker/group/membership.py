@@ -73,7 +73,7 @@ class Membership:
         self._has_less_room = False
         self._looks_for_servers = False
         self._servers: queue.SimpleQueue[tuple[dict[str, str], dict[str, list[str]]]] = queue.SimpleQueue()
-        self._session_s = int(self._streams.consumer.get("session.timeout.ms", 45_000)) / 1000
+        self.session_s = int(self._streams.consumer.get("session.timeout.ms", 45_000)) / 1000
         self._member: GroupMember | None = None
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
 
@@ -95,7 +95,7 @@ class Membership:
     def is_counted(self) -> bool:
         """Return whether brokers count this instance as a member, or did less than a session ago."""
         member = self._member
-        return member is not None and member.uncounted_s <= self._session_s
+        return member is not None and member.uncounted_s <= self.session_s
 
     def heard(self, timeout_s: float = 0) -> AssignmentInfo | StreamsError | None:
         """Return the next assignment, or the error that has ended the membership; None if none arrives in time."""
@@ -282,7 +282,7 @@ class Membership:
             assign=lambda said: self._assign(said, config),
             on_plan=self._arrived.put,
             config=MemberConfig(
-                session_timeout_ms=int(1000 * self._session_s),
+                session_timeout_ms=int(1000 * self.session_s),
                 heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),
                 rebalance_timeout_ms=self._streams.max_poll_interval_ms,
                 group_instance_id=client.get("group.instance.id"),

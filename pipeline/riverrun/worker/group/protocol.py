@@ -185,6 +185,7 @@ class AssignmentInfo(msgspec.Struct, frozen=True):
         servers: Where the active instance of each task answers queries. Messages have these as `addresses`.
         standby_servers: Where its standbys answer queries. Messages have these as `addresses`.
         refusal: Why the instance cannot take part; then it has to end.
+        may_pass: Whether the refusal may pass: the instance's predecessor, which has died, may still count as a member.
         topics: Number of partitions of each topic that determines the tasks; equal for all instances.
         process: The process that it is for; empty from leaders that do not name it. Brokers send a restarted static member
             its predecessor's assignment, and the leader does not learn of the restart.
@@ -205,6 +206,7 @@ class AssignmentInfo(msgspec.Struct, frozen=True):
     fingerprint: Word = ""
     omits_servers: bool = False
     addresses: Addresses = Addresses()
+    may_pass: bool = False
 
 
 _subscription_info = foreign_decoder(SubscriptionInfo, _LONGEST_MESSAGE)

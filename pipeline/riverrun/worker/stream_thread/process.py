@@ -62,6 +62,13 @@ def run_stream_thread(
     start_logging(logs, job.config.logging)
     collect_rarely()
     sys.setswitchinterval(_SWITCH_SECONDS)
+    obey_instance(pipe, queries, job, build)
+
+
+def obey_instance(
+    pipe: Connection, queries: Connection, job: StreamJob, build: Callable[[StreamJob], Topology]
+) -> None:
+    """Run a stream thread until its instance ends it, and report the error that it cannot handle."""
     try:
         _CommandLoop(job.application(build(job)), pipe, queries).run()
     except StreamsError as error:

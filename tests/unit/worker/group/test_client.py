@@ -30,6 +30,8 @@ FIRST, SECOND = TaskId(0, 0), TaskId(0, 1)
 class Membership:
     """A membership with assignments at hand."""
 
+    session_s = 10.0
+
     def __init__(self) -> None:
         self.arrived: list[Any] = []
         self.passed_over: list[str] = []
@@ -111,6 +113,23 @@ def test_a_refusal_of_its_predecessor_is_ignored_and_its_own_is_not(member: Memb
     assert member.membership.rejoined == 1
     with pytest.raises(TopologyError, match="another topology"):
         member.receive(refusal="another topology")
+
+
+def test_an_instance_waits_for_the_session_of_its_predecessor_that_was_joining(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("riverrun.worker.group.client.time.monotonic", lambda: now_s)
+    assert member.receive(refusal="the same directory", may_pass=True) is None
+    assert member.membership.passed_over == ["the same directory"]
+    found = member.receive(active="0:1")
+    assert found is not None
+    # Another one, much later: that instance has its session as well.
+    now_s += 1000
+    member.receive(refusal="the same directory", may_pass=True)
+    now_s += 11
+    with pytest.raises(TopologyError, match="the same directory"):
+        member.receive(refusal="the same directory", may_pass=True)
 
 
 def test_the_leader_hears_of_tasks_that_the_instance_no_longer_has(member: Member) -> None:

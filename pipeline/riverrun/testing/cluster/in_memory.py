@@ -1,0 +1,305 @@
+"""`Cluster`: Kafka in memory and the hosts of a project on it, in one process, under one seed and one clock."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import multiprocessing.connection
+import signal
+import tempfile
+from collections import defaultdict, deque
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from riverrun.config import ProjectConfig
+from riverrun.errors import StreamsError
+from riverrun.kafka.admin import Admin, TopicSpec
+from riverrun.kafka.door import Kafka
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.kafka.ranges import read_range
+from riverrun.project.riverrun import Riverrun
+from riverrun.records import OffsetRange, TopicPartition
+from riverrun.serde.api import SerdePlace, placed
+from riverrun.testing.cluster.brokers import Brokers
+from riverrun.testing.cluster.clients import clients_of
+from riverrun.testing.cluster.processes import Processes
+from riverrun.testing.cluster.simulated import Namespace, RequestLock, simulated
+from riverrun.testing.cluster.turns import Turns
+from riverrun.testing.topics import TestInputTopic, TestOutputTopic
+from riverrun.windows import millis
+from riverrun.worker.queries import readiness
+from riverrun.worker.spawning import start_child
+from riverrun.worker.stream_thread.process import obey_instance, run_stream_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+    from types import TracebackType
+
+    from riverrun.project.app import App
+    from riverrun.records import Headers, RawRecord
+    from riverrun.serde.api import Serde
+    from riverrun.testing.cluster.faults import Faults
+    from riverrun.testing.cluster.processes import Connection
+    from riverrun.testing.cluster.turns import Host
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_SERVERS = "memory:9092"
+# Time limits of brokers are looked at so often while hosts run, and while none does.
+_TICK_SECONDS, _IDLE_TICK_SECONDS = 0.05, 10.0
+_LOOK_SECONDS = 0.1
+# A condition is looked at a hundred times in ten times the time, so that days of waiting take moments.
+_LOOKS = 100
+_NUMBERS = itertools.count(1)
+
+
+class Cluster:
+    """Brokers in memory, with hosts as actors that take turns: a test of runs, workers, releases and faults without Java.
+
+    Within `with`, the test and all that it starts take turns, which the seed chooses, under one clock: a day of waiting takes
+    a moment, and a seed repeats its history. The modules of Riverrun get clocks, threads and locks of the cluster; those of
+    the test and of other libraries keep Python's.
+
+    Args:
+        seed: Chooses who is next, and the ids of topics and instances.
+        brokers: Settings of the brokers, by Kafka's names, such as `offsets.retention.minutes`.
+        faults: Decides what happens to requests. Defaults to nothing.
+    """
+
+    def __init__(
+        self, *, seed: int = 0, brokers: Mapping[str, str] | None = None, faults: Faults | None = None
+    ) -> None:
+        self.turns = Turns(seed)
+        self._brokers = Brokers(
+            _Clock(self.turns), config=brokers, waiting=RequestLock(self.turns), faults=faults, seed=seed
+        )
+        self.kafka = Kafka({"bootstrap.servers": _SERVERS}, clients_of(self._brokers, f"cluster-{next(_NUMBERS)}"))
+        """The door to the brokers, for Riverrun's own clients."""
+        self._open = ExitStack()
+        self._read: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
+        self._unread: dict[str, deque[RawRecord]] = defaultdict(deque)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="riverrun-")))
+            stack.enter_context(self.turns)
+            stack.enter_context(simulated(self.turns, also=_stand_ins(self.turns)))
+            self.turns.start_host("brokers", self._tick)
+            self._admin = Admin(self.kafka)
+            self._producer = IdempotentProducer(self.kafka, admin=self._admin)
+            stack.callback(self._producer.close)
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._open.__exit__(kind, error, at)
+
+    def project(self, config: str | Path | ProjectConfig | None = None, **given: Any) -> Riverrun:
+        """Return a project on these brokers.
+
+        Its bounded runs take the engine `local`, and local state is in a directory of the cluster, whatever the project says.
+
+        Args:
+            config: Path of `streams.toml`, whose `[kafka]` is not used. Defaults to a project without a file.
+            given: Further arguments of `Riverrun`.
+
+        Raises:
+            ConfigError: If the file cannot be read, or has an error.
+        """
+        directory = given.pop("directory", None) or self._directory
+        environ = given.get("environ") or {}
+        if config is None:
+            content = {"kafka": {"bootstrap.servers": _SERVERS}}
+            config = ProjectConfig.read(Path(directory) / "Cluster.project()", content, environ)
+        elif not isinstance(config, ProjectConfig):
+            config = ProjectConfig.load(Path(config), environ)
+        overrides = {"bounded_engine": "local", "state_dir": str(self._directory / "state")}
+        own = replace(config, kafka=self.kafka.properties, overrides={**config.overrides, **overrides})
+        return Riverrun(own, clients=self.kafka.clients, **given)
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic, with settings by Kafka's names."""
+        self._admin.create_topics([TopicSpec(name, partitions, config or {})])
+
+    def input_topic(
+        self,
+        topic: str,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        *,
+        start_ms: int | None = None,
+        auto_advance: timedelta | None = None,
+    ) -> TestInputTopic[K, V]:
+        """Return a topic to write to; keys choose partitions as in Kafka. `pipe_input` returns once brokers have the record.
+
+        Args:
+            topic: A topic that exists.
+            key_serde: Serializes keys.
+            value_serde: Serializes values.
+            start_ms: Time of the first record that is piped without a timestamp, ms since the epoch; defaults to now.
+            auto_advance: How far the topic's time moves with each such record; defaults to not at all.
+        """
+        advance_ms = 0 if auto_advance is None else millis(auto_advance)
+        start_ms = self.now_ms if start_ms is None else start_ms
+        return TestInputTopic(topic, *_placed(topic, key_serde, value_serde), self._pipe, start_ms, advance_ms)
+
+    def output_topic(self, topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> TestOutputTopic[K, V]:
+        """Return a topic to read committed records from: of each partition in their order, the partitions one by one."""
+        return TestOutputTopic(topic, *_placed(topic, key_serde, value_serde), self._take, self._size)
+
+    def table(self, topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> dict[K, V]:
+        """Return the rows of a topic that is a table: the last committed value of each key, without those deleted."""
+        rows: dict[bytes, bytes | None] = {}
+        for record in self._records(topic, {}):
+            if record.key is not None:
+                rows[record.key] = record.value
+        keys, values = _placed(topic, key_serde, value_serde)
+        return {keys.deserialize(key): values.deserialize(value) for key, value in rows.items() if value is not None}
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the cluster, ms since the epoch."""
+        return self.turns.now_ns // 1_000_000
+
+    def advance(self, by: timedelta) -> None:
+        """Let time pass: whoever has something to do does it meanwhile."""
+        self.turns.sleep(by.total_seconds())
+
+    def wait_until(self, condition: Callable[[], bool], within: timedelta) -> None:
+        """Let time pass until a condition holds.
+
+        Raises:
+            StreamsError: If it does not hold in time, or a host has failed. The error names the seed.
+        """
+        began_ns = self.turns.now_ns
+        while not condition():
+            waited_s = (self.turns.now_ns - began_ns) / 1e9
+            if waited_s > within.total_seconds():
+                message = f"The condition does not hold after {within}, with seed {self.turns.seed}"
+                raise StreamsError(message)
+            self.turns.sleep(max(_LOOK_SECONDS, waited_s / _LOOKS))
+
+    def start(self, name: str, function: Callable[[], object]) -> ClusterHost:
+        """Call a function in a process of the cluster, which can be killed and suspended."""
+        return ClusterHost(self.turns, self.turns.start_host(name, function))
+
+    def start_worker(self, app: App, name: str = "worker") -> ClusterHost:
+        """Start a worker of an application. Workers of the same name have the same local state, one after the other."""
+        state = self._directory / "workers" / name
+
+        def run() -> None:
+            worker = app.worker(state_dir=state)
+            worker.start()
+            worker.wait()
+
+        return self.start(name, run)
+
+    def _tick(self) -> None:
+        while True:
+            # The test, and the brokers themselves.
+            is_idle = self.turns.actors <= 2  # noqa: PLR2004 - as above
+            self.turns.sleep(_IDLE_TICK_SECONDS if is_idle else _TICK_SECONDS)
+            self._brokers.tick()
+
+    def _pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+        self._producer.send(topic, key, value, timestamp, headers, None)
+        self._producer.flush()
+
+    def _take(self, topic: str) -> RawRecord | None:
+        self._size(topic)
+        return self._unread[topic].popleft() if self._unread[topic] else None
+
+    def _size(self, topic: str) -> int:
+        self._unread[topic] += self._records(topic, self._read[topic])
+        return len(self._unread[topic])
+
+    def _records(self, topic: str, read: dict[TopicPartition, int]) -> list[RawRecord]:
+        """Return the committed records of a topic behind those that were read, and take note of them."""
+        tps = [TopicPartition(topic, number) for number in range(self._admin.partitions([topic]).get(topic, 0))]
+        starts, ends = self._admin.beginning_offsets(tps), self._admin.end_offsets(tps)
+        ranges = {tp: OffsetRange(max(read.get(tp, 0), starts[tp]), end) for tp, end in ends.items()}
+        found: dict[TopicPartition, list[RawRecord]] = {tp: [] for tp in tps}
+        for tp, batch in read_range(self._admin, ranges):
+            found[tp] += batch
+        read |= ends
+        return [record for tp in tps for record in found[tp]]
+
+
+class ClusterHost:
+    """A process of a cluster in memory."""
+
+    def __init__(self, turns: Turns, host: Host) -> None:
+        self._turns = turns
+        self._host = host
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return not self._host.is_dead
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that has ended it."""
+        return self._host.error
+
+    def kill(self) -> None:
+        """Kill it, as SIGKILL does: nothing that it would still do reaches the brokers."""
+        self._turns.kill(self._host)
+
+    def suspend(self) -> None:
+        """Suspend it, as SIGSTOP does."""
+        self._turns.suspend(self._host)
+
+    def resume(self) -> None:
+        """Resume it."""
+        self._turns.suspend(self._host, is_suspended=False)
+
+    def join(self) -> None:
+        """Wait for its end.
+
+        Raises:
+            BaseException: The error that has ended it.
+        """
+        self._turns.wait_until(lambda: self._host.is_dead)
+        if self._host.error is not None:
+            raise self._host.error
+
+
+class _Clock:
+    """The clock of turns, for brokers."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        return self._turns.now_ns // 1_000_000
+
+
+def _placed(topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> tuple[Serde[K], Serde[V]]:
+    return placed(key_serde, SerdePlace(topic, True, None)), placed(value_serde, SerdePlace(topic, False, None))
+
+
+def _stand_ins(turns: Turns) -> list[tuple[object, object]]:
+    """Return what stands in for processes of stream threads, with what it replaces."""
+    processes = Processes(turns)
+
+    def ready(pipe: Connection) -> Callable[[float | None], object]:
+        return lambda ms: turns.wait_until(pipe.is_readable, None if ms is None else ms / 1000)
+
+    def obey(pipe: Any, queries: Any, job: Any, build: Any, _logs: object) -> None:
+        obey_instance(pipe, queries, job, build)
+
+    return [
+        (multiprocessing, Namespace(multiprocessing, {"Pipe": processes.pipe})),
+        (multiprocessing.connection.wait, processes.wait),
+        (start_child, processes.start),
+        (run_stream_thread, obey),
+        (readiness, ready),
+        # Handlers belong to the process.
+        (signal, Namespace(signal, {"signal": lambda _number, _handler: None})),
+    ]

@@ -1,0 +1,35 @@
+"""Workers and bounded runs count each record once, though hosts die, hang and are slow, and requests are lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def outcome(first: int, count: int = 1) -> str:
+    """Return what histories print. They have their own process: only with a fixed seed of hashes can they be repeated."""
+    command = [sys.executable, "-m", "tests.histories", str(first), str(count)]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_every_record_is_counted_once_in_some_histories() -> None:
+    assert "3 histories" in outcome(1, 3)
+
+
+def test_a_seed_makes_the_same_history_again() -> None:
+    first, again = (outcome(4).splitlines()[:-1] for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.slow
+def test_every_record_is_counted_once_in_more_histories() -> None:
+    assert "40 histories" in outcome(100, 40)

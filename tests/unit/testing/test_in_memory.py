@@ -1,0 +1,162 @@
+"""Projects on a cluster in memory: bounded runs, workers that are killed, releases, and weeks that pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.errors import StreamsError
+from riverrun.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from riverrun.project.app import App
+    from riverrun.testing import TestInputTopic, TestOutputTopic
+    from riverrun.topology.topology import Topology
+
+USERS = [f"user-{number}" for number in range(40)]
+PAGES = [f"/{number % 7}" for number in range(40)]
+
+
+def build(builder: StreamsBuilder, mark: str = "") -> Topology:
+    """Count views per page: a repartition, a store, and a table as output."""
+    clicks = builder.stream("clicks", Consumed(STRING, STRING))
+    by_page = clicks.group_by(lambda _user, page: page + mark, Grouped(STRING, STRING))
+    by_page.count(Materialized(name="views")).to_stream().to("view-counts", Produced(STRING, LONG))
+    return builder.build()
+
+
+def marked(builder: StreamsBuilder) -> Topology:
+    return build(builder, "!")
+
+
+class Views:
+    """An application on a cluster, with what it should have counted."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        cluster.create_topic("clicks", 2)
+        cluster.create_topic("view-counts", 2)
+        self.app: App = cluster.project().app("views", build, versions={"v2": marked})
+        self.clicks: TestInputTopic[str, str] = cluster.input_topic("clicks", STRING, STRING)
+        self.counts: TestOutputTopic[str, int] = cluster.output_topic("view-counts", STRING, LONG)
+        self.expected: Counter[str] = Counter()
+        self.found: dict[str, int | None] = {}
+
+    def write(self) -> None:
+        self.clicks.pipe_key_value_list(zip(USERS, PAGES, strict=True))
+        self.expected.update(PAGES)
+
+    def published(self) -> dict[str, int]:
+        self.found |= self.counts.read_key_values_to_map()
+        return {key: value for key, value in self.found.items() if value is not None}
+
+    def is_exact(self) -> bool:
+        return self.published() == self.expected
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(seed=1) as opened:
+        yield opened
+
+
+@pytest.fixture
+def views(cluster: Cluster) -> Views:
+    return Views(cluster)
+
+
+def test_bounded_runs_follow_one_another(views: Views) -> None:
+    for _ in range(2):
+        views.write()
+        assert views.app.run().processed > 0
+        assert views.is_exact()
+
+
+def test_a_worker_continues_after_a_run_and_a_run_after_a_worker(cluster: Cluster, views: Views) -> None:
+    views.write()
+    views.app.run()
+    worker = cluster.start_worker(views.app)
+    views.write()
+    cluster.wait_until(views.is_exact, timedelta(minutes=5))
+    worker.kill()
+    cluster.advance(timedelta(minutes=2))
+    views.write()
+    views.app.run()
+    assert views.is_exact()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_killed_worker_loses_nothing_and_counts_nothing_twice(seed: int) -> None:
+    with Cluster(seed=seed) as cluster:
+        views = Views(cluster)
+        worker = cluster.start_worker(views.app, "first")
+        views.write()
+        cluster.advance(timedelta(seconds=seed))
+        worker.kill()
+        cluster.start_worker(views.app, "second")
+        views.write()
+        cluster.wait_until(views.is_exact, timedelta(minutes=5))
+
+
+def test_a_worker_that_was_suspended_for_long_does_not_count_again(cluster: Cluster, views: Views) -> None:
+    worker = cluster.start_worker(views.app, "first")
+    views.write()
+    cluster.wait_until(views.is_exact, timedelta(minutes=5))
+    views.write()
+    worker.suspend()
+    cluster.start_worker(views.app, "second")
+    cluster.wait_until(views.is_exact, timedelta(minutes=10))
+    worker.resume()
+    views.write()
+    cluster.wait_until(views.is_exact, timedelta(minutes=10))
+    cluster.advance(timedelta(minutes=1))
+    assert views.is_exact()
+
+
+def test_a_release_is_switched_to_under_a_running_worker_and_rolled_back(cluster: Cluster, views: Views) -> None:
+    views.write()
+    views.app.run()
+    release = views.app.release("v2")
+    release.reprocess().gate().cut()
+    assert views.published() == {f"{page}!": count for page, count in views.expected.items()}
+    cluster.start_worker(views.app)
+    views.write()
+    cluster.wait_until(lambda: sum(views.published().values()) == 2 * len(PAGES), timedelta(minutes=5))
+
+
+def test_equal_seeds_have_equal_histories() -> None:
+    def history(seed: int) -> tuple[int, int]:
+        with Cluster(seed=seed) as cluster:
+            views = Views(cluster)
+            cluster.start_worker(views.app)
+            views.write()
+            cluster.wait_until(views.is_exact, timedelta(minutes=5))
+            return cluster.turns.count, cluster.turns.trace
+
+    assert history(5) == history(5)
+    assert history(5) != history(6)
+
+
+def test_a_condition_that_never_holds_is_an_error_with_the_seed(cluster: Cluster) -> None:
+    with pytest.raises(StreamsError, match=r"1 day, 0:00:00, with seed 1"):
+        cluster.wait_until(lambda: False, timedelta(days=1))
+
+
+def test_a_project_of_a_file_runs_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "streams.toml"
+    file.write_text(
+        '[kafka]\n"bootstrap.servers" = "never-asked:9092"\n'
+        f'[apps.views]\ntopology = "{__name__}:build"\nconfig."bounded.engine" = "spark"\n'
+    )
+    cluster.create_topic("clicks")
+    cluster.create_topic("view-counts")
+    cluster.input_topic("clicks", STRING, STRING).pipe_input("ann", "/")
+    assert cluster.project(file).app("views").run().processed > 0
+    assert cluster.output_topic("view-counts", STRING, LONG).read_key_values_to_map() == {"/": 1}
+    assert not (tmp_path / ".riverrun").exists()

@@ -16,14 +16,14 @@ from riverrun.kafka.door import Kafka
 from riverrun.kafka.membership import GroupMember, MemberConfig
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.records import RawRecord, TopicPartition
-from riverrun.testing.cluster.brokers import SERVERS, Brokers
-from riverrun.testing.cluster.clients import clients_of
+from riverrun.simulation.brokers import SERVERS, Brokers
+from riverrun.simulation.clients import clients_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from riverrun.testing.cluster.faults import Faults
+    from riverrun.simulation.faults import Faults
 
 _NAMES = itertools.count()
 _POLLS = 300

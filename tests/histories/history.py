@@ -13,17 +13,17 @@ from riverrun import LONG, STRING, Consumed, Grouped, Produced, StreamsBuilder
 from riverrun.config import StreamsConfig
 from riverrun.errors import BrokerError, UnderWayError
 from riverrun.kafka.admin import Admin, TopicSpec
-from riverrun.testing.cluster.faults import NO_FAULT, Fault
-from riverrun.testing.cluster.turns import Killed
-from tests.histories.hosts import world
+from riverrun.simulation.cluster import Cluster
+from riverrun.simulation.faults import NO_FAULT, Fault
+from riverrun.simulation.turns import Killed
+from tests.histories.hosts import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from riverrun.testing.cluster.turns import Host, Turns
+    from riverrun.simulation.turns import Host, Turns
     from riverrun.topology.topology import Topology
-    from tests.histories.hosts import World
 
 PARTITIONS = 2
 KEYS = "abcdef"
@@ -94,7 +94,7 @@ class Story:
     def produce(self) -> None:
         """Write records."""
         count = self.random.randrange(1, 30)
-        producer = self.world.kafka.producer({})
+        producer = self.world.cluster.kafka.producer({})
         for _ in range(count):
             word = self.random.choice(KEYS)
             self.expected[word] += 1
@@ -226,7 +226,7 @@ class Story:
         """Return the public counts of each key, in their order."""
         found: defaultdict[str, list[int]] = defaultdict(list)
         for partition in range(PARTITIONS):
-            log = self.world.brokers.topics.log("out", partition)
+            log = self.world.cluster.brokers.topics.log("out", partition)
             for entry in log.read(0, 1_000_000, committed=True)[0]:
                 if not entry.is_marker and not log.is_aborted(entry) and entry.key and entry.value:
                     found[entry.key.decode()].append(int.from_bytes(entry.value, "big"))
@@ -289,9 +289,10 @@ def tell(seed: int, directory: Path, *, events: int = 40) -> Story:
         node_sample_interval_ms=0,
         consumer={"session.timeout.ms": str(_SESSION_SECONDS * 1000)},
     )
-    with world(seed, counts, directory, faults=faults, streams=streams) as made:
-        faults.turns = made.turns
-        Admin(made.kafka).create_topics([TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out")])
+    with Cluster(seed=seed, faults=faults) as cluster:
+        made = World(cluster, counts, directory, streams)
+        faults.turns = cluster.turns
+        Admin(cluster.kafka).create_topics([TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out")])
         story = Story(made, random, faults, caches=streams.statestore_cache_max_bytes > 0)
         has_workers, has_runs = random.choice([(True, False), (True, True), (False, True)])
         kinds = [each for each in EVENTS if has_workers or each[1] in WITHOUT_WORKERS] + (RUNS if has_runs else [])

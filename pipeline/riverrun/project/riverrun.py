@@ -58,7 +58,7 @@ class Riverrun:
         directory: Directory of a project without a file, to which its paths are relative. Defaults to the working directory.
         by: The user in the history of releases and runs; None for this user on this machine.
         on_wait: Called once with the brokers, if they take longer than a moment to answer.
-        clients: Makes the clients of Kafka. Defaults to those of confluent-kafka; `riverrun.testing.cluster` has others.
+        clients: Makes the clients of Kafka. Defaults to those of confluent-kafka; `riverrun.simulation` has others.
 
     Raises:
         ConfigError: If the file cannot be read, has an error, or arguments cannot be combined.

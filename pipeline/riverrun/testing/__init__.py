@@ -1,7 +1,8 @@
 """The in-memory host, shipped to users: `TopologyTestDriver` with input and output topics, and `MockProcessorContext`.
 
 It runs the tasks of the worker and the Spark host without a broker. May import the runtime, memory state and the layers
-below; knows neither the DSL nor Kafka. `cluster` has brokers in memory, for tests of hosts that need some.
+below; knows neither the DSL nor Kafka. `Cluster`, for tests of whole projects, is loaded on first use: its
+room, `riverrun.simulation`, knows all.
 
 >>> from riverrun import Consumed, Produced, STRING, StreamsBuilder
 >>> from riverrun.testing import TopologyTestDriver
@@ -24,14 +25,14 @@ from riverrun.testing.topics import TestInputTopic, TestOutputTopic
 from riverrun.testing.watching import ChangedValueWarning, KeyBytesWarning
 
 if typing.TYPE_CHECKING:
-    from riverrun.testing.cluster.in_memory import Cluster
+    from riverrun.simulation.cluster import Cluster
 # Only at run time, as in `riverrun`: the cluster loads hosts and clients of Kafka, which tests of topologies do without.
 else:
 
     def __getattr__(name: str) -> object:
         """Load `Cluster` on first use."""
         if name == "Cluster":
-            from riverrun.testing.cluster.in_memory import Cluster  # noqa: PLC0415 - as above
+            from riverrun.simulation.cluster import Cluster  # noqa: PLC0415 - as above
 
             return Cluster
         message = f"module {__name__!r} has no attribute {name!r}"

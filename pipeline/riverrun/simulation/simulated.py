@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FunctionType, ModuleType
 
-    from riverrun.testing.cluster.turns import Turns
+    from riverrun.simulation.turns import Turns
 
 T = TypeVar("T")
 _BEGIN_MONOTONIC_S = 1_000_000
@@ -154,7 +154,7 @@ class Condition:
 
 
 class RequestLock:
-    """`riverrun.testing.cluster.waiting.Waiting`, in turns."""
+    """`riverrun.simulation.waiting.Waiting`, in turns."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns

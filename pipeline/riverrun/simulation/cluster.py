@@ -22,11 +22,11 @@ from riverrun.kafka.ranges import read_range
 from riverrun.project.riverrun import Riverrun
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.serde.api import SerdePlace, placed
-from riverrun.testing.cluster.brokers import Brokers
-from riverrun.testing.cluster.clients import clients_of
-from riverrun.testing.cluster.processes import Processes
-from riverrun.testing.cluster.simulated import Namespace, RequestLock, simulated
-from riverrun.testing.cluster.turns import Turns
+from riverrun.simulation.brokers import SERVERS, Brokers
+from riverrun.simulation.clients import clients_of
+from riverrun.simulation.processes import Processes
+from riverrun.simulation.simulated import Namespace, RequestLock, simulated
+from riverrun.simulation.turns import Turns
 from riverrun.testing.topics import TestInputTopic, TestOutputTopic
 from riverrun.windows import millis
 from riverrun.worker.queries import readiness
@@ -41,14 +41,13 @@ if TYPE_CHECKING:
     from riverrun.project.app import App
     from riverrun.records import Headers, RawRecord
     from riverrun.serde.api import Serde
-    from riverrun.testing.cluster.faults import Faults
-    from riverrun.testing.cluster.processes import Connection
-    from riverrun.testing.cluster.turns import Host
+    from riverrun.simulation.faults import Faults
+    from riverrun.simulation.processes import Connection
+    from riverrun.simulation.turns import Host
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-_SERVERS = "memory:9092"
 # Time limits of brokers are looked at so often while hosts run, and while none does.
 _TICK_SECONDS, _IDLE_TICK_SECONDS = 0.05, 10.0
 _LOOK_SECONDS = 0.1
@@ -74,10 +73,15 @@ class Cluster:
         self, *, seed: int = 0, brokers: Mapping[str, str] | None = None, faults: Faults | None = None
     ) -> None:
         self.turns = Turns(seed)
-        self._brokers = Brokers(
-            _Clock(self.turns), config=brokers, waiting=RequestLock(self.turns), faults=faults, seed=seed
+        self.brokers = Brokers(
+            _Clock(self.turns),
+            config=brokers,
+            waiting=RequestLock(self.turns),
+            faults=faults,
+            seed=seed,
+            at_end=self._note_for_the_end_of_the_host,
         )
-        self.kafka = Kafka({"bootstrap.servers": _SERVERS}, clients_of(self._brokers, f"cluster-{next(_NUMBERS)}"))
+        self.kafka = Kafka({"bootstrap.servers": SERVERS}, clients_of(self.brokers, f"cluster-{next(_NUMBERS)}"))
         """The door to the brokers, for Riverrun's own clients."""
         self._open = ExitStack()
         self._read: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
@@ -113,7 +117,7 @@ class Cluster:
         directory = given.pop("directory", None) or self._directory
         environ = given.get("environ") or {}
         if config is None:
-            content = {"kafka": {"bootstrap.servers": _SERVERS}}
+            content = {"kafka": {"bootstrap.servers": SERVERS}}
             config = ProjectConfig.read(Path(directory) / "Cluster.project()", content, environ)
         elif not isinstance(config, ProjectConfig):
             config = ProjectConfig.load(Path(config), environ)
@@ -198,12 +202,15 @@ class Cluster:
 
         return self.start(name, run)
 
+    def _note_for_the_end_of_the_host(self, call: Callable[[], None]) -> None:
+        self.turns.host.at_end.append(call)
+
     def _tick(self) -> None:
         while True:
             # The test, and the brokers themselves.
             is_idle = self.turns.actors <= 2  # noqa: PLR2004 - as above
             self.turns.sleep(_IDLE_TICK_SECONDS if is_idle else _TICK_SECONDS)
-            self._brokers.tick()
+            self.brokers.tick()
 
     def _pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
         self._producer.send(topic, key, value, timestamp, headers, None)
@@ -281,7 +288,8 @@ class _Clock:
 
 
 def _placed(topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> tuple[Serde[K], Serde[V]]:
-    return placed(key_serde, SerdePlace(topic, True, None)), placed(value_serde, SerdePlace(topic, False, None))
+    keys, values = (SerdePlace(topic, is_key, {}) for is_key in (True, False))
+    return placed(key_serde, keys), placed(value_serde, values)
 
 
 def _stand_ins(turns: Turns) -> list[tuple[object, object]]:

@@ -14,7 +14,7 @@ from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import RawRecord, TopicPartition
-from riverrun.testing.cluster.settings import TOPIC_DEFAULTS
+from riverrun.simulation.settings import TOPIC_DEFAULTS
 from tests.clusters import delivery_codes, new_partition, owner, raised_code, send, until_end
 from tests.waiting import until
 

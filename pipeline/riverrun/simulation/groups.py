@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError
 
-from riverrun.testing.cluster.committed_offsets import CommittedOffsets
-from riverrun.testing.cluster.refusals import RefusedError
+from riverrun.simulation.committed_offsets import CommittedOffsets
+from riverrun.simulation.refusals import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from riverrun.errors import BrokerError, OpenTransactionError, TaskMigratedError
 from riverrun.kafka import librdkafka
 from riverrun.kafka import producer as producer_module
 from riverrun.kafka.producer import group_metadata
-from riverrun.testing.cluster.faults import NO_FAULT, Fault
+from riverrun.simulation.faults import NO_FAULT, Fault
 from tests.clusters import Member, memory_cluster, new_partition, owner, raised_code, send
 from tests.waiting import until
 

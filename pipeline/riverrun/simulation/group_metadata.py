@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from riverrun.testing.cluster.groups import Caller
+from riverrun.simulation.groups import Caller
 
 _MAGIC = b"CGMDv2:"
 _NUMBER = struct.Struct("=i")

@@ -13,17 +13,17 @@ from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from riverrun.kafka import librdkafka
-from riverrun.testing.cluster.groups import Caller, JoinRequest, State
-from riverrun.testing.cluster.line import as_kafka_error
-from riverrun.testing.cluster.refusals import RETRIED, LostError, RefusedError
-from riverrun.testing.cluster.subscriptions import assigned, range_plans, subscription
+from riverrun.simulation.groups import Caller, JoinRequest, State
+from riverrun.simulation.line import as_kafka_error
+from riverrun.simulation.refusals import RETRIED, LostError, RefusedError
+from riverrun.simulation.subscriptions import assigned, range_plans, subscription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from riverrun.records import TopicPartition
-    from riverrun.testing.cluster.brokers import Brokers
-    from riverrun.testing.cluster.groups import Joined, Pending, Synced
+    from riverrun.simulation.brokers import Brokers
+    from riverrun.simulation.groups import Joined, Pending, Synced
 
 T = TypeVar("T")
 

@@ -9,13 +9,13 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from riverrun.kafka import librdkafka
-from riverrun.testing.cluster.brokers import SERVERS
-from riverrun.testing.cluster.refusals import RETRIED, LostError, RefusedError
+from riverrun.simulation.brokers import SERVERS
+from riverrun.simulation.refusals import RETRIED, LostError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.testing.cluster.brokers import Brokers
+    from riverrun.simulation.brokers import Brokers
 
 T = TypeVar("T")
 

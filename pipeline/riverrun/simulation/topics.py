@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, Uuid
 
 from riverrun.records import is_legal_topic
-from riverrun.testing.cluster.partition_log import PartitionLog
-from riverrun.testing.cluster.refusals import RefusedError
-from riverrun.testing.cluster.settings import check_topic_settings, topic_defaults
+from riverrun.simulation.partition_log import PartitionLog
+from riverrun.simulation.refusals import RefusedError
+from riverrun.simulation.settings import check_topic_settings, topic_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

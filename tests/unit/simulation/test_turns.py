@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.testing.cluster.turns import DeadlockError, Killed, StuckTurnError, Turns
+from riverrun.simulation.turns import DeadlockError, Killed, StuckTurnError, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

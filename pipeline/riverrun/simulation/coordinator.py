@@ -11,14 +11,14 @@ from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
 from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
 from riverrun.kafka import librdkafka
-from riverrun.testing.cluster.groups import Caller, JoinRequest, State
-from riverrun.testing.cluster.refusals import LostError, RefusedError
+from riverrun.simulation.groups import Caller, JoinRequest, State
+from riverrun.simulation.refusals import LostError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.testing.cluster.brokers import Brokers
-    from riverrun.testing.cluster.groups import Group, Pending
+    from riverrun.simulation.brokers import Brokers
+    from riverrun.simulation.groups import Group, Pending
 
 T = TypeVar("T")
 

@@ -1,6 +1,9 @@
-"""Kafka in one process: brokers in memory under one clock, and the client libraries' interfaces to them.
+"""A cluster in one process: brokers in memory, hosts that take turns, and the client libraries' interfaces.
 
-The brokers are those of Kafka 4.3 as Riverrun's clients see them; `tests/unit/testing/cluster` holds both to one suite.
+`cluster.Cluster` is what users see (`riverrun.testing.Cluster`). `turns` lets one thread at a time run, as a seed says;
+`simulated` and `processes` put waits, clocks and processes of Riverrun's modules under it.
+
+The brokers are those of Kafka 4.3 as Riverrun's clients see them; `tests/unit/simulation` holds both to one suite.
 `clients.clients_of` returns what `riverrun.kafka.door.Kafka` takes. Nothing happens by itself: time limits, retention,
 cleaning and expiry are work of `Brokers.tick`. `faults` decides what happens to each request, `waiting` how calls wait.
 

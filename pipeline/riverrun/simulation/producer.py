@@ -24,19 +24,19 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from riverrun.kafka import librdkafka
 from riverrun.partitioning import partition_for
 from riverrun.records import TopicPartition
-from riverrun.testing.cluster.brokers import NewOffset
-from riverrun.testing.cluster.group_metadata import caller_in
-from riverrun.testing.cluster.line import Line, as_kafka_error, timed_out
-from riverrun.testing.cluster.partition_log import NewRecord, Writer
-from riverrun.testing.cluster.refusals import RETRIED, LostError, RefusedError
+from riverrun.simulation.brokers import NewOffset
+from riverrun.simulation.group_metadata import caller_in
+from riverrun.simulation.line import Line, as_kafka_error, timed_out
+from riverrun.simulation.partition_log import NewRecord, Writer
+from riverrun.simulation.refusals import RETRIED, LostError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from confluent_kafka.admin import ClusterMetadata
 
-    from riverrun.testing.cluster.brokers import Brokers
-    from riverrun.testing.cluster.transactions import Owner
+    from riverrun.simulation.brokers import Brokers
+    from riverrun.simulation.transactions import Owner
 
     OnDelivery = Callable[[KafkaError | None, Message], None]
 

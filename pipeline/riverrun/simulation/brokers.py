@@ -9,26 +9,26 @@ from weakref import ref
 
 from confluent_kafka import KafkaError
 
-from riverrun.testing.cluster import cleaning
-from riverrun.testing.cluster.committed_offsets import Committed
-from riverrun.testing.cluster.faults import NoFaults
-from riverrun.testing.cluster.groups import Group, State
-from riverrun.testing.cluster.partition_log import NO_PRODUCER
-from riverrun.testing.cluster.refusals import LostError, RefusedError
-from riverrun.testing.cluster.settings import broker_settings
-from riverrun.testing.cluster.subscriptions import subscribed_topics
-from riverrun.testing.cluster.topics import ClusterTopics
-from riverrun.testing.cluster.transactions import Owner, Transactions
-from riverrun.testing.cluster.waiting import ThreadWaiting
+from riverrun.simulation import cleaning
+from riverrun.simulation.committed_offsets import Committed
+from riverrun.simulation.faults import NoFaults
+from riverrun.simulation.groups import Group, State
+from riverrun.simulation.partition_log import NO_PRODUCER
+from riverrun.simulation.refusals import LostError, RefusedError
+from riverrun.simulation.settings import broker_settings
+from riverrun.simulation.subscriptions import subscribed_topics
+from riverrun.simulation.topics import ClusterTopics
+from riverrun.simulation.transactions import Owner, Transactions
+from riverrun.simulation.waiting import ThreadWaiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from riverrun.records import TopicPartition
-    from riverrun.testing.cluster.faults import Faults
-    from riverrun.testing.cluster.groups import Caller, Joined, JoinRequest, Pending, Synced
-    from riverrun.testing.cluster.partition_log import Appended, NewRecord, Writer
-    from riverrun.testing.cluster.waiting import Waiting
+    from riverrun.simulation.faults import Faults
+    from riverrun.simulation.groups import Caller, Joined, JoinRequest, Pending, Synced
+    from riverrun.simulation.partition_log import Appended, NewRecord, Writer
+    from riverrun.simulation.waiting import Waiting
 
 T = TypeVar("T")
 
@@ -71,6 +71,7 @@ class Brokers:
         waiting: How calls wait.
         faults: What happens to requests.
         seed: Decides random choices, such as the ids of topics.
+        at_end: Takes what must be called when the host ends that makes the present client.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Brokers:
         waiting: Waiting | None = None,
         faults: Faults | None = None,
         seed: int = 0,
+        at_end: Callable[[Callable[[], None]], None] = lambda _leave: None,
     ) -> None:
         self.clock = clock
         self.config = broker_settings(config or {})
@@ -92,6 +94,7 @@ class Brokers:
         self.groups: dict[str, Group] = {}
         self._members = itertools.count(1)
         self._clients: list[ref[Background]] = []
+        self._at_end = at_end
         self._began_ms = clock.now_ms()
         self._done_ms: dict[str, int] = {}
 
@@ -122,9 +125,15 @@ class Brokers:
         return answer
 
     def join_background(self, client: Background) -> None:
-        """Let a client work in the background for as long as it lives."""
+        """Let a client work in the background for as long as it, and its host, live."""
         self._clients = [known for known in self._clients if known() is not None]
-        self._clients.append(ref(client))
+        joined = ref(client)
+        self._clients.append(joined)
+
+        def leave() -> None:
+            self._clients = [known for known in self._clients if known is not joined]
+
+        self._at_end(leave)
 
     def tick(self) -> None:
         """Do all that is due by the clock: background work of clients, time limits, retention, cleaning."""

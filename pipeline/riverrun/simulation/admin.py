@@ -19,11 +19,11 @@ from confluent_kafka.admin import (
 )
 
 from riverrun.records import TopicPartition
-from riverrun.testing.cluster.brokers import SERVERS
-from riverrun.testing.cluster.groups import State
-from riverrun.testing.cluster.line import Line
-from riverrun.testing.cluster.refusals import RefusedError
-from riverrun.testing.cluster.settings import TOPIC_DEFAULTS
+from riverrun.simulation.brokers import SERVERS
+from riverrun.simulation.groups import State
+from riverrun.simulation.line import Line
+from riverrun.simulation.refusals import RefusedError
+from riverrun.simulation.settings import TOPIC_DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from confluent_kafka import TopicPartition as ClientTopicPartition
     from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewPartitions, NewTopic
 
-    from riverrun.testing.cluster.brokers import Brokers
+    from riverrun.simulation.brokers import Brokers
 
 _FOREVER_SECONDS = 365 * 86_400.0
 _REQUEST_SECONDS = 60.0

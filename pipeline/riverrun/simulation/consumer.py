@@ -25,21 +25,21 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from riverrun.kafka import librdkafka
 from riverrun.records import TopicPartition
-from riverrun.testing.cluster.brokers import NewOffset
-from riverrun.testing.cluster.group_metadata import as_metadata
-from riverrun.testing.cluster.line import Line, as_kafka_error
-from riverrun.testing.cluster.refusals import LostError, RefusedError
-from riverrun.testing.cluster.subscriber import OUTSIDE, Subscriber
+from riverrun.simulation.brokers import NewOffset
+from riverrun.simulation.group_metadata import as_metadata
+from riverrun.simulation.line import Line, as_kafka_error
+from riverrun.simulation.refusals import LostError, RefusedError
+from riverrun.simulation.subscriber import OUTSIDE, Subscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from confluent_kafka.admin import ClusterMetadata
 
-    from riverrun.testing.cluster.brokers import Brokers
-    from riverrun.testing.cluster.groups import Caller
-    from riverrun.testing.cluster.partition_log import Entry, PartitionLog
-    from riverrun.testing.cluster.subscriber import OnRebalance
+    from riverrun.simulation.brokers import Brokers
+    from riverrun.simulation.groups import Caller
+    from riverrun.simulation.partition_log import Entry, PartitionLog
+    from riverrun.simulation.subscriber import OnRebalance
 
 _FOREVER_SECONDS = 365 * 86_400.0
 _RESETS: Mapping[str, int] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError
 
-from riverrun.testing.cluster.refusals import RefusedError
+from riverrun.simulation.refusals import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

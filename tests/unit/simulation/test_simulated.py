@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.testing.cluster.processes import Connection, Processes
-from riverrun.testing.cluster.simulated import simulated
-from riverrun.testing.cluster.turns import DeadlockError, Turns
+from riverrun.simulation.processes import Connection, Processes
+from riverrun.simulation.simulated import simulated
+from riverrun.simulation.turns import DeadlockError, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

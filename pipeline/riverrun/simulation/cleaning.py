@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from riverrun.testing.cluster.partition_log import Entry, PartitionLog
+    from riverrun.simulation.partition_log import Entry, PartitionLog
 
 _NEVER_MS = 2**63 - 1
 

@@ -8,15 +8,15 @@ from weakref import WeakValueDictionary
 
 from riverrun.errors import BrokerError
 from riverrun.records import TopicPartition
-from riverrun.testing.cluster.admin import MemoryAdminClient
-from riverrun.testing.cluster.consumer import MemoryConsumer
-from riverrun.testing.cluster.coordinator import MemoryConnection
-from riverrun.testing.cluster.producer import MemoryProducer
+from riverrun.simulation.admin import MemoryAdminClient
+from riverrun.simulation.consumer import MemoryConsumer
+from riverrun.simulation.coordinator import MemoryConnection
+from riverrun.simulation.producer import MemoryProducer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from riverrun.testing.cluster.brokers import Brokers
+    from riverrun.simulation.brokers import Brokers
 
 _BROKERS: WeakValueDictionary[str, Brokers] = WeakValueDictionary()
 """Those of this process by name: copies of clients find them again."""

@@ -13,7 +13,7 @@ from riverrun.errors import BrokerError
 from riverrun.hosting.application import Application
 from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.records import TopicPartition
-from riverrun.testing.cluster.clients import MemoryClients
+from riverrun.simulation.clients import MemoryClients
 from riverrun.worker.worker import Worker
 from tests.clusters import Partition, memory_cluster
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from riverrun.testing.cluster.turns import Host, Turns
+    from riverrun.simulation.turns import Host, Turns
 
 _KILLED = -9
 

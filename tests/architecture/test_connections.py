@@ -21,6 +21,7 @@ ENTRIES = {
     "service/browsing.py",  # pages for people, only if some are asked for
     "service/query_computing.py",  # push queries, in a process of their own
     "service/reading.py",  # asked by name, of another version's group
+    "simulation/cluster.py",  # for the calls of a test
     "spark/tasks/work.py",  # tasks of a Spark executor
     "worker/streams_instance.py",
     "worker/stream_thread/stream_thread.py",

@@ -64,7 +64,7 @@ class Cluster:
     the test and of other libraries keep Python's.
 
     Args:
-        seed: Chooses who is next, and the ids of topics and instances.
+        seed: Chooses the next turn, and the ids of topics and instances.
         brokers: Settings of the brokers, by Kafka's names, such as `offsets.retention.minutes`.
         faults: Decides what happens to requests. Defaults to nothing.
     """
@@ -170,7 +170,7 @@ class Cluster:
         return self.turns.now_ns // 1_000_000
 
     def advance(self, by: timedelta) -> None:
-        """Let time pass: whoever has something to do does it meanwhile."""
+        """Let time pass, with all that happens meanwhile."""
         self.turns.sleep(by.total_seconds())
 
     def wait_until(self, condition: Callable[[], bool], within: timedelta) -> None:

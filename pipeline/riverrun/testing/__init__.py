@@ -25,16 +25,16 @@ from riverrun.testing.topics import TestInputTopic, TestOutputTopic
 from riverrun.testing.watching import ChangedValueWarning, KeyBytesWarning
 
 if typing.TYPE_CHECKING:
-    from riverrun.simulation.cluster import Cluster
+    from riverrun.simulation.cluster import Cluster, ClusterHost
 # Only at run time, as in `riverrun`: the cluster loads hosts and clients of Kafka, which tests of topologies do without.
 else:
 
     def __getattr__(name: str) -> object:
-        """Load `Cluster` on first use."""
-        if name == "Cluster":
-            from riverrun.simulation.cluster import Cluster  # noqa: PLC0415 - as above
+        """Load the cluster in memory on first use."""
+        if name in {"Cluster", "ClusterHost"}:
+            from riverrun.simulation import cluster  # noqa: PLC0415 - as above
 
-            return Cluster
+            return getattr(cluster, name)
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
 
@@ -44,6 +44,7 @@ __all__ = [
     "CapturedPunctuator",
     "ChangedValueWarning",
     "Cluster",
+    "ClusterHost",
     "KeyBytesWarning",
     "LookupAnswer",
     "MockProcessorContext",

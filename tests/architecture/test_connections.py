@@ -47,6 +47,13 @@ def test_only_the_door_makes_clients_of_the_libraries() -> None:
     }
 
 
+def test_one_module_loads_kafka_python_so_that_threads_load_it_in_one_order() -> None:
+    loads = re.compile(r"^(from|import) kafka\b", re.MULTILINE)
+    found = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if loads.search(path.read_text())}
+    # A simulated cluster is loaded by the test that opens it, before any of its threads begins.
+    assert {each for each in found if not each.startswith("simulation/")} == {"kafka/kafka_python.py"}
+
+
 def test_an_application_and_its_client_are_passed_as_one_object() -> None:
     """`ConnectedApplication` owns both."""
     trees = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,3 +69,20 @@ def test_properties_of_a_cluster_override_defaults() -> None:
 def test_a_property_that_the_library_does_not_know_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.serverz"):
         RecordConsumer(Kafka({**NOWHERE, "bootstrap.serverz": "x"}))
+
+
+def test_threads_load_kafka_python_at_the_same_time() -> None:
+    program = """
+import importlib, threading
+names = ["riverrun.kafka.membership", "riverrun.kafka.coordinators", "riverrun.kafka.kafka_python"]
+together, loaded = threading.Barrier(len(names)), []
+def load(name):
+    together.wait()
+    loaded.append(importlib.import_module(name))
+threads = [threading.Thread(target=load, args=(name,)) for name in names]
+for each in threads: each.start()
+for each in threads: each.join()
+assert len(loaded) == len(names)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
-from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
 
-from riverrun.kafka.kafka_python import planned_in, said_by
+from riverrun.kafka.kafka_python import DeleteGroupsRequest, DescribeGroupsRequest, planned_in, said_by
 
 if TYPE_CHECKING:
     from riverrun.kafka.door import Kafka

@@ -15,7 +15,13 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka import KafkaAdminClient, errors
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
+from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolType,
+)
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from riverrun.errors import StreamsError
@@ -25,6 +31,25 @@ from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+# Other modules import the library from here. If two threads loaded parts of it at the same time, in different orders, each
+# would wait for the other, and Python would end one of them with an error.
+__all__ = [
+    "ConsumerProtocolAssignment",
+    "ConsumerProtocolSubscription",
+    "ConsumerProtocolType",
+    "CoordinatorConnection",
+    "DeleteGroupsRequest",
+    "DescribeGroupsRequest",
+    "HeartbeatRequest",
+    "JoinGroupRequest",
+    "LeaveGroupRequest",
+    "SyncGroupRequest",
+    "connection",
+    "log_sizes",
+    "planned_in",
+    "said_by",
+]
 
 log = logging.getLogger(__name__)
 

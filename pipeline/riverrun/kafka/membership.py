@@ -16,17 +16,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
-from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
-from kafka.protocol.consumer.metadata import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    ConsumerProtocolType,
-)
 
 from riverrun.errors import BrokerError
 from riverrun.kafka.coordinators import COUNT_BYTES
 from riverrun.kafka.errors import UNREACHABLE, mapped_errors, streams_error
-from riverrun.kafka.kafka_python import planned_in, said_by
+from riverrun.kafka.kafka_python import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolType,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+    planned_in,
+    said_by,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

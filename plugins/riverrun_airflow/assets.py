@@ -66,7 +66,7 @@ class TopicLineage:
         return {"dataQualityAssertions": quality.DataQualityAssertionsDatasetFacet(found)} if found else {}
 
 
-def lineage_of(task: Any, _task_instance: Any) -> Any:
+def lineage_of(task: Any, task_instance: Any) -> Any:  # noqa: ARG001 - the provider's signature
     """Return what a task has read, written or judged, for OpenLineage. Operators have this function as a method."""
     return task.lineage.told()
 

@@ -14,7 +14,7 @@ import typer
 import riverrun
 from riverrun import STRING, Serde
 from riverrun.cli import main as cli
-from riverrun.errors import StreamsError
+from riverrun.errors import RegistryError, StreamsError
 from riverrun.hosting.state_schemas import _why_unreadable
 from riverrun.records import TaskId, TopicPartition
 from riverrun.releases.difference import Pair, TableRow
@@ -80,6 +80,19 @@ def test_a_serde_that_ends_the_program_has_failed_at_its_record(call: str, end: 
     shown_otherwise = {"letters": "1", "old rows of differences": "unread"}
     message = ENDS[end].replace("StopIteration", "enough")
     assert re.search(shown_otherwise.get(call, message), said, re.DOTALL)
+
+
+# A page shows what it has. A key of a query is refused with the reason.
+SHOWN = {"pages of topics", "letters", "keys of queries", "partitions of keys"}
+
+
+@pytest.mark.parametrize("call", sorted(CALLS.keys() - SHOWN))
+def test_no_record_is_to_blame_for_a_registry_that_does_not_answer(call: str) -> None:
+    def away() -> Any:
+        raise RegistryError("The registry is away", retriable=True)
+
+    with pytest.raises(RegistryError, match="The registry is away"):
+        CALLS[call](ending(away))
 
 
 @pytest.mark.parametrize("call", CALLS)

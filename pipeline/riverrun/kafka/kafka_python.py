@@ -120,8 +120,6 @@ class CoordinatorConnection:
     """
 
     def __init__(self, kafka: Mapping[str, str], client_id: str, group: str, attempt: int) -> None:
-        # Raises here if the login needs a token and there is none, rather than in the thread of a member.
-        connection(kafka)
         self._kafka = kafka
         self._client_id = client_id
         self._group = group

@@ -28,6 +28,7 @@ from riverrun.kafka.kafka_python import (
     JoinGroupRequest,
     LeaveGroupRequest,
     SyncGroupRequest,
+    connection,
     planned_in,
     said_by,
 )
@@ -125,6 +126,8 @@ class GroupMember:
         self._assign = assign
         self._on_plan = on_plan
         self._config = config
+        # Raises here if the login needs a token and there is none, rather than in the thread.
+        connection(kafka.properties)
         self._coordinator = kafka.coordinator(client_id, group_id)
         self._counts = itertools.count()
         self._member_id = ""

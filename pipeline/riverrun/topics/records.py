@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from riverrun.decoders import exact_json
-from riverrun.errors import USER_ERRORS, ConfigError, DeserializationError, RangeError, SerializationError, as_exception
+from riverrun.errors import (
+    USER_ERRORS,
+    BrokerError,
+    ConfigError,
+    DeserializationError,
+    RangeError,
+    SerializationError,
+    as_exception,
+)
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.producer import IdempotentProducer
@@ -96,6 +104,8 @@ class TopicReader:
             return None
         try:
             return shown_reader(serde)(data)
+        except BrokerError:  # a registry that does not answer
+            raise
         except USER_ERRORS as error:  # a serde may raise anything
             message = f"{part} cannot be read with serde {serde.name}: {type(error).__name__}: {as_exception(error)}"
             hint = "Choose others with --key-serde, --value-serde (bytes reads anything), or --app."

@@ -107,7 +107,8 @@ class Feed(Protocol):
     """A source with the target that it feeds.
 
     Methods raise `EngineError` if the target does not answer, `TaskMigratedError` if another owner has taken over, and
-    `RefusedRecordsError` for records that the target will never take.
+    `RefusedRecordsError` for records that the target will never take. Before they raise `BrokerError`, they forget what was
+    read.
     """
 
     records: int

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riverrun.errors import USER_ERRORS, DeserializationError, RangeError, SerializationError, as_exception
+from riverrun.errors import USER_ERRORS, BrokerError, DeserializationError, RangeError, SerializationError, as_exception
 from riverrun.partitioning import partition_for
 from riverrun.records import EPOCH, moment
 from riverrun.spark.failures import on_executor
@@ -330,6 +330,9 @@ class RowForm:
                 _written_by(self.value_serde, self._value(row)),
                 self._time(row, now_ms),
             )
+        # The row is not to blame for a schema registry that does not answer.
+        except BrokerError:
+            raise
         except USER_ERRORS as error:  # a serde may raise anything
             message = f"{row.place} cannot become a record: {as_exception(error)}"
             hint = "Correct the row, or let the import skip such rows: deserialization_exception_handler."

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from riverrun.errors import EngineError, SerializationError, TaskMigratedError
+from riverrun.errors import BrokerError, EngineError, SerializationError, TaskMigratedError
 from riverrun.hosting.process import SystemClock
 from riverrun.processor.handlers import ERRORS_EXCEPTION, ERRORS_MESSAGE
 from riverrun.transfers.follower import FollowReport
@@ -130,7 +130,12 @@ class PolledFeed:
             usual = self._poll_seconds
             self._look_at = self._clock() + min(usual, usual if found.again_seconds is None else found.again_seconds)
         now_ms = SystemClock().now_ms()
-        records = [self._record(row, now_ms) for row in found.rows]
+        try:
+            records = [self._record(row, now_ms) for row in found.rows]
+        except BrokerError:
+            # The source has moved past these rows.
+            self.forget()
+            raise
         self._target.write(records)
         self.records += len(records)
         self.size += size_of(records)

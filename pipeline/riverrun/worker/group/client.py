@@ -157,7 +157,8 @@ class GroupClient:
             self.request_rebalance()
             return
         if arrived.refusal is not None:
-            if arrived.may_pass and self._may_pass():
+            # A process that has had tasks has no dead predecessor: it is one of two that live.
+            if arrived.may_pass and self.assignment is None and self._may_pass():
                 self._membership.pass_over(arrived.refusal)
                 return
             raise TopologyError(

@@ -119,10 +119,11 @@ def _refusals(members: Mapping[str, SubscriptionInfo | None], application_id: st
     running = Counter(info.fingerprint for info in members.values() if info is not None and info.active)
     present = running or Counter(info.fingerprint for info in members.values() if info is not None)
     prevailing = max(present, key=lambda print_: (present[print_], print_), default="")
+    # A process that has died counts until its session ends. In any order of members, its successor may wait for that.
+    counts = Counter(info.instance for info in members.values() if info is not None)
     seen: set[str] = set()
     refusals = {}
     for member, info in sorted(members.items()):
-        is_double = info is not None and info.instance in seen
         if info is None:
             why = (
                 f"Instances of {application_id} run another release of Riverrun, with which this one cannot work: "
@@ -133,12 +134,13 @@ def _refusals(members: Mapping[str, SubscriptionInfo | None], application_id: st
                 f"Instances of {application_id} run another topology (fingerprint {prevailing}, "
                 f"this one has {info.fingerprint}); a changed topology needs its own version"
             )
-        elif is_double:
+        elif info.instance in seen:
             why = f"Another instance of {application_id} uses the same state directory (id {info.instance})"
         else:
             seen.add(info.instance)
             continue
-        refusals[member] = AssignmentInfo(refusal=why, process=_process(info), may_pass=is_double)
+        may_pass = info is not None and counts[info.instance] > 1
+        refusals[member] = AssignmentInfo(refusal=why, process=_process(info), may_pass=may_pass)
     return refusals
 
 

@@ -122,12 +122,13 @@ def test_an_instance_waits_for_the_session_of_its_predecessor_that_was_joining(
     monkeypatch.setattr("riverrun.worker.group.client.time.monotonic", lambda: now_s)
     assert member.receive(refusal="the same directory", may_pass=True) is None
     assert member.membership.passed_over == ["the same directory"]
-    found = member.receive(active="0:1")
-    assert found is not None
-    # Another one, much later: that instance has its session as well.
-    now_s += 1000
-    member.receive(refusal="the same directory", may_pass=True)
     now_s += 11
+    with pytest.raises(TopologyError, match="the same directory"):
+        member.receive(refusal="the same directory", may_pass=True)
+
+
+def test_an_instance_that_has_had_tasks_does_not_wait_next_to_its_double(member: Member) -> None:
+    assert member.receive(active="0:1") is not None
     with pytest.raises(TopologyError, match="the same directory"):
         member.receive(refusal="the same directory", may_pass=True)
 

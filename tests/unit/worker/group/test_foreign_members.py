@@ -286,3 +286,16 @@ def test_any_user_can_process_alone(user: str) -> None:
     host = SoleHost.new(RUN, user)
     assert hosts_in((f"{host.name}@/10.0.0.1",)) == (host,)
     assert chosen_in(decided({"m": said(host, MembershipState.NEW)})) == host.name
+
+
+@pytest.mark.parametrize("successor", ["a", "z"])
+def test_a_successor_waits_for_its_predecessor_whatever_their_ids_are(successor: str) -> None:
+    """It may have another topology: as long as its predecessor counts, that one's prevails."""
+    changed = msgspec.structs.replace(GOOD, fingerprint="new", active="")
+    running = msgspec.structs.replace(GOOD, active="0:0")
+    members = subscriptions_of({"m": msgspec.json.encode(running), successor: msgspec.json.encode(changed)})
+    config = AssignmentConfig()
+    made = give_assignments(members, TOPICS, TASKS, config, "clicks-v1", room=ROOM)
+    refused = assignment_info_of(made[successor])
+    assert "another topology" in str(refused.refusal)
+    assert refused.may_pass

@@ -95,7 +95,7 @@ class Cluster:
             self.turns.start_host("brokers", self._tick)
             self._admin = Admin(self.kafka)
             self._producer = IdempotentProducer(self.kafka, admin=self._admin)
-            stack.callback(self._producer.close)
+            stack.callback(self._close_producer)
             self._open = stack.pop_all()
         return self
 
@@ -201,6 +201,10 @@ class Cluster:
             worker.wait()
 
         return self.start(name, run)
+
+    def _close_producer(self) -> None:
+        if not self.turns.is_stuck:
+            self._producer.close()
 
     def _note_for_the_end_of_the_host(self, call: Callable[[], None]) -> None:
         self.turns.host.at_end.append(call)

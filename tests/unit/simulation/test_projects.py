@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -10,7 +12,9 @@ import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from riverrun.errors import StreamsError
+from riverrun.simulation.turns import StuckTurnError
 from riverrun.testing import Cluster
+from tests.unit.simulation.test_turns import interrupted_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,3 +164,27 @@ def test_a_project_of_a_file_runs_on_the_cluster(cluster: Cluster, tmp_path: Pat
     assert cluster.project(file).app("views").run().processed > 0
     assert cluster.output_topic("view-counts", STRING, LONG).read_key_values_to_map() == {"/": 1}
     assert not (tmp_path / ".riverrun").exists()
+
+
+def test_an_interrupt_leaves_a_cluster_as_it_is() -> None:
+    def work() -> None:
+        while True:
+            time.sleep(0.01)
+            cluster.advance(timedelta(seconds=1))
+
+    with pytest.raises(KeyboardInterrupt), Cluster() as cluster:
+        cluster.start("busy", work)
+        with interrupted_after(0.1):
+            cluster.advance(timedelta(days=100))
+
+
+def test_a_host_that_keeps_the_turn_is_reported_once() -> None:
+    real = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(StuckTurnError, match="outsider keeps the turn") as raised, Cluster() as cluster:
+        cluster.turns._stuck_s = 0.5
+        cluster.start("outsider", real.wait)
+        cluster.advance(timedelta(days=1))
+    assert raised.value.__context__ is None
+    assert time.monotonic() - began < 5
+    real.set()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from riverrun.simulation.turns import DeadlockError, Killed, StuckTurnError, Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def order_of(seed: int, *, rounds: int = 3) -> tuple[list[str], int]:
@@ -40,6 +42,22 @@ def steps(*calls: Callable[[], object]) -> Callable[[], None]:
             call()
 
     return run
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """Raise `KeyboardInterrupt` in this thread, as Ctrl-C does, or the handler of a time limit."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_seed_always_makes_the_same_history() -> None:
@@ -207,3 +225,29 @@ def test_an_error_of_an_actor_ends_that_actor_alone() -> None:
         turns.start(lambda: int("x"), "faulty")
         turns.sleep(1)
         assert [(name, type(error)) for name, error in turns.errors] == [("main/faulty", ValueError)]
+
+
+def test_an_interrupt_during_the_turn_of_another_gives_the_turn_back() -> None:
+    def work() -> None:
+        while True:
+            time.sleep(0.01)
+            turns.sleep(1)
+
+    with Turns(1) as turns:
+        turns.start(work, "busy")
+        with interrupted_after(0.1), pytest.raises(KeyboardInterrupt):
+            turns.sleep(86_400)
+        before_ns = turns.now_ns
+        turns.sleep(10)
+        assert 10 <= (turns.now_ns - before_ns) / 1e9 < 11
+
+
+def test_an_interrupt_ends_the_wait_for_an_actor_that_keeps_the_turn() -> None:
+    real = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), Turns(1, stuck_s=0.3) as turns:
+        turns.start(real.wait, "outsider")
+        with interrupted_after(0.1):
+            turns.sleep(1)
+    assert time.monotonic() - began < 5
+    real.set()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from riverrun.simulation.processes import Processes
 from riverrun.simulation.turns import DeadlockError, Killed, StuckTurnError, Turns
 
 if TYPE_CHECKING:
@@ -251,3 +252,14 @@ def test_an_interrupt_ends_the_wait_for_an_actor_that_keeps_the_turn() -> None:
             turns.sleep(1)
     assert time.monotonic() - began < 5
     real.set()
+
+
+def test_a_process_gets_copies_of_its_arguments() -> None:
+    given: list[str] = []
+    with Turns(1) as turns:
+        child = Processes(turns).start("child", lambda mine: mine.append("x"), [], [given])
+        child.join()
+        assert child.exitcode == 0
+        with pytest.raises(TypeError, match="cannot pickle"):
+            Processes(turns).start("child", lambda _lock: None, [], [threading.Lock()])
+    assert not given

@@ -119,9 +119,7 @@ class ProjectConfig:
         return usable + [each for app in self.refused.values() for each in app.application_ids]
 
     @classmethod
-    def load(
-        cls, path: Path, environ: Mapping[str, str], *, kafka: Mapping[str, Any] | None = None
-    ) -> ProjectConfig:
+    def load(cls, path: Path, environ: Mapping[str, str], *, kafka: Mapping[str, Any] | None = None) -> ProjectConfig:
         """Read and check a file; `kafka` replaces its `[kafka]`."""
         try:
             content = tomllib.loads(read_text(path))

@@ -89,7 +89,7 @@ class Cluster:
         """The door to the brokers, for Riverrun's own clients."""
         self._until_exit = ExitStack()
         self._was_entered = False
-        self._hosts: list[ClusterHost] = []
+        self._watched: list[Host] = []
         self._read: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
         self._unread: dict[str, deque[RawRecord]] = defaultdict(deque)
 
@@ -131,7 +131,8 @@ class Cluster:
         """
         self._refuse_closed()
         directory = given.pop("directory", None) or self._directory
-        environ = os.environ if given.get("environ") is None else given["environ"]
+        environ = given.get("environ")
+        environ = os.environ if environ is None else environ  # noqa: TID251 - as `Riverrun` does
         if config is None:
             content = {"kafka": self.kafka.properties}
             config = ProjectConfig.read(Path(directory) / "Cluster.project()", content, environ)
@@ -215,8 +216,9 @@ class Cluster:
     def start(self, name: str, function: Callable[[], object]) -> ClusterHost:
         """Call a function in a process of the cluster, which can be killed and suspended."""
         self._refuse_closed()
-        self._hosts.append(ClusterHost(self.turns, self.turns.start_host(name, function)))
-        return self._hosts[-1]
+        host = self.turns.start_host(name, function)
+        self._watched.append(host)
+        return ClusterHost(self.turns, host, self._watched)
 
     def start_worker(self, app: App, name: str = "worker") -> ClusterHost:
         """Start a worker of an application. Workers of the same name have the same local state, one after the other."""
@@ -235,8 +237,10 @@ class Cluster:
             raise StreamsError("The cluster is not open", hint="Use it within `with Cluster() as cluster:`.")
 
     def _refuse_failed(self) -> None:
-        for host in self._hosts:
-            host.refuse_unseen_error()
+        for host in self._watched:
+            if (error := _failure(host)) is not None:
+                message = f"Host {host.name!r} has failed, with seed {self.turns.seed}: {type(error).__name__}: {error}"
+                raise StreamsError(message) from error
 
     def _close_producer(self) -> None:
         if not self.turns.is_stuck:
@@ -281,10 +285,10 @@ class Cluster:
 class ClusterHost:
     """A process of a cluster in memory."""
 
-    def __init__(self, turns: Turns, host: Host) -> None:
+    def __init__(self, turns: Turns, host: Host, watched: list[Host]) -> None:
         self._turns = turns
         self._host = host
-        self._is_seen = False
+        self._watched = watched
 
     @property
     def is_alive(self) -> bool:
@@ -294,25 +298,10 @@ class ClusterHost:
     @property
     def error(self) -> BaseException | None:
         """The error that has ended it; None if it was killed. An error that was looked at no longer fails the test."""
-        found = self._failure
-        self._is_seen |= found is not None
+        found = _failure(self._host)
+        if found is not None and self._host in self._watched:
+            self._watched.remove(self._host)
         return found
-
-    @property
-    def _failure(self) -> BaseException | None:
-        return None if isinstance(self._host.error, Killed) else self._host.error
-
-    def refuse_unseen_error(self) -> None:
-        """Raise the error that has ended it, unless the test has seen it.
-
-        Raises:
-            StreamsError: With that error as its cause.
-        """
-        found = self._failure
-        if found is not None and not self._is_seen:
-            self._is_seen = True
-            message = f"Host {self._host.name!r} has failed, with seed {self._turns.seed}: {found}"
-            raise StreamsError(message) from found
 
     def kill(self) -> None:
         """Kill it, as SIGKILL does: nothing that it would still do reaches the brokers."""
@@ -349,6 +338,10 @@ class _Clock:
     def now_ms(self) -> int:
         """Return the time."""
         return self._turns.now_ns // 1_000_000
+
+
+def _failure(host: Host) -> BaseException | None:
+    return None if isinstance(host.error, Killed) else host.error
 
 
 def _placed(topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> tuple[Serde[K], Serde[V]]:

@@ -167,28 +167,10 @@ def test_a_project_of_a_file_runs_on_the_cluster(cluster: Cluster, tmp_path: Pat
     assert not (tmp_path / ".riverrun").exists()
 
 
-def test_an_interrupt_leaves_a_cluster_as_it_is() -> None:
-    def work() -> None:
-        while True:
-            time.sleep(0.01)
-            cluster.advance(timedelta(seconds=1))
-
-    with pytest.raises(KeyboardInterrupt), Cluster() as cluster:
-        cluster.start("busy", work)
-        with interrupted_after(0.1):
-            cluster.advance(timedelta(days=100))
-
-
-def test_a_host_that_keeps_the_turn_is_reported_once() -> None:
-    real = threading.Event()
-    began = time.monotonic()
-    with pytest.raises(StuckTurnError, match="outsider keeps the turn") as raised, Cluster() as cluster:
-        cluster.turns._stuck_s = 0.5
-        cluster.start("outsider", real.wait)
-        cluster.advance(timedelta(days=1))
-    assert raised.value.__context__ is None
-    assert time.monotonic() - began < 5
-    real.set()
+def tried(test: Callable[[Cluster], object], seed: int = 0) -> None:
+    """Let a test of a user use a cluster."""
+    with Cluster(seed=seed) as cluster:
+        test(cluster)
 
 
 def fail() -> None:
@@ -196,31 +178,73 @@ def fail() -> None:
     raise ValueError(message)
 
 
+def has_a_failed_host(cluster: Cluster) -> None:
+    cluster.start("faulty", fail)
+    cluster.advance(timedelta(seconds=1))
+
+
+def test_an_interrupt_leaves_a_cluster_as_it_is() -> None:
+    def test(cluster: Cluster) -> None:
+        def work() -> None:
+            while True:
+                time.sleep(0.01)
+                cluster.advance(timedelta(seconds=1))
+
+        cluster.start("busy", work)
+        with interrupted_after(0.1):
+            cluster.advance(timedelta(days=100))
+
+    with pytest.raises(KeyboardInterrupt):
+        tried(test)
+
+
+def test_a_host_that_keeps_the_turn_is_reported_once() -> None:
+    real = threading.Event()
+
+    def test(cluster: Cluster) -> None:
+        cluster.turns._stuck_s = 0.5
+        cluster.start("outsider", real.wait)
+        cluster.advance(timedelta(days=1))
+
+    began = time.monotonic()
+    with pytest.raises(StuckTurnError, match="outsider keeps the turn") as raised:
+        tried(test)
+    assert raised.value.__context__ is None
+    assert time.monotonic() - began < 5
+    real.set()
+
+
 def test_a_host_that_has_failed_ends_a_wait() -> None:
-    with pytest.raises(StreamsError, match="'faulty' has failed, with seed 3: it has failed") as raised:
-        with Cluster(seed=3) as cluster:
-            cluster.start("faulty", fail)
-            cluster.wait_until(lambda: False, timedelta(days=1))
+    def test(cluster: Cluster) -> None:
+        cluster.start("faulty", fail)
+        cluster.wait_until(lambda: False, timedelta(days=1))
+
+    with pytest.raises(StreamsError, match="'faulty' has failed, with seed 3: ValueError: it has failed") as raised:
+        tried(test, seed=3)
     assert isinstance(raised.value.__cause__, ValueError)
 
 
 def test_a_host_that_has_failed_fails_the_test() -> None:
-    with pytest.raises(StreamsError, match="'faulty' has failed"), Cluster() as cluster:
-        cluster.start("faulty", fail)
-        cluster.advance(timedelta(seconds=1))
+    with pytest.raises(StreamsError, match="'faulty' has failed"):
+        tried(has_a_failed_host)
 
 
 def test_brokers_that_have_failed_fail_the_test() -> None:
-    with pytest.raises(StreamsError, match="'brokers' has failed"), Cluster() as cluster:
+    def test(cluster: Cluster) -> None:
         cluster.brokers.tick = fail  # type: ignore[method-assign]
         cluster.advance(timedelta(minutes=1))
 
+    with pytest.raises(StreamsError, match="'brokers' has failed"):
+        tried(test)
+
 
 def test_an_error_of_a_test_comes_before_those_of_hosts() -> None:
-    with pytest.raises(KeyError), Cluster() as cluster:
-        cluster.start("faulty", fail)
-        cluster.advance(timedelta(seconds=1))
+    def test(cluster: Cluster) -> None:
+        has_a_failed_host(cluster)
         raise KeyError
+
+    with pytest.raises(KeyError):
+        tried(test)
 
 
 def test_an_error_that_a_test_has_looked_at_does_not_fail_it(cluster: Cluster) -> None:

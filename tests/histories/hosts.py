@@ -48,7 +48,9 @@ class World:
 
     def start_worker(self, name: str) -> Host:
         """Start an instance. The same name means the same local state."""
-        instance = StreamsInstance(self.application(name), lambda _job: self.build())
+        build = self.build
+        # Stream threads get a copy: not of the world.
+        instance = StreamsInstance(self.application(name), lambda _job: build())
         host = self.turns.start_host(name, instance.run)
         self.instances[host] = instance
         return host

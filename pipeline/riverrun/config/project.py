@@ -119,8 +119,8 @@ class ProjectConfig:
         return usable + [each for app in self.refused.values() for each in app.application_ids]
 
     @classmethod
-    def load(cls, path: Path, environ: Mapping[str, str]) -> ProjectConfig:
-        """Read and check a file."""
+    def load(cls, path: Path, environ: Mapping[str, str], *, kafka: Mapping[str, Any] | None = None) -> ProjectConfig:
+        """Read and check a file; `kafka` replaces its `[kafka]`."""
         try:
             content = tomllib.loads(read_text(path))
         except FileNotFoundError as error:
@@ -136,6 +136,8 @@ class ProjectConfig:
         except ValueError as error:  # of `int`, to which tomllib leaves numbers
             raise ConfigError(_long_number(path)) from error
         _check_numbers(path, content)
+        if kafka is not None:
+            content["kafka"] = kafka
         return cls.read(path, content, environ)
 
     @classmethod

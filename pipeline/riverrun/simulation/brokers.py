@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from riverrun.simulation import cleaning
 from riverrun.simulation.committed_offsets import Committed
-from riverrun.simulation.faults import NoFaults
+from riverrun.simulation.faults import NO_FAULT, NoFaults
 from riverrun.simulation.groups import Group, State
 from riverrun.simulation.partition_log import NO_PRODUCER
 from riverrun.simulation.refusals import LostError, RefusedError
@@ -101,7 +101,7 @@ class Brokers:
     def ask(self, client_id: str, request: str, act: Callable[[], T]) -> T:
         """Pass a request on: the only way in, where faults happen."""
         with self.waiting:
-            fault = self.faults.fault(client_id, request)
+            fault = self.faults.fault(client_id, request) or NO_FAULT
             if fault.delay_s:
                 self.waiting.wait_until(lambda: False, fault.delay_s)
             if fault.is_lost_before:
@@ -226,7 +226,7 @@ class Brokers:
 
     def mark(self, owner: Owner, tps: Iterable[TopicPartition], groups: Iterable[str], *, commits: bool) -> bool:
         """See `transactions.Ending`."""
-        if self.faults.fault(COORDINATOR, "WriteTxnMarkers").is_lost_before:
+        if (self.faults.fault(COORDINATOR, "WriteTxnMarkers") or NO_FAULT).is_lost_before:
             return False
         for tp in tps:
             if self.topics.has(*tp):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import multiprocessing.connection
+import os
 import signal
 import tempfile
 from collections import defaultdict, deque
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from riverrun.config import ProjectConfig
+from riverrun.config.code import look_beside
 from riverrun.errors import StreamsError
 from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.kafka.door import Kafka
@@ -26,7 +28,7 @@ from riverrun.simulation.brokers import SERVERS, Brokers
 from riverrun.simulation.clients import clients_of
 from riverrun.simulation.processes import Processes
 from riverrun.simulation.simulated import Namespace, RequestLock, simulated
-from riverrun.simulation.turns import Turns
+from riverrun.simulation.turns import Killed, Turns
 from riverrun.testing.topics import TestInputTopic, TestOutputTopic
 from riverrun.windows import millis
 from riverrun.worker.queries import readiness
@@ -54,6 +56,8 @@ _LOOK_SECONDS = 0.1
 # A condition is looked at a hundred times in ten times the time, so that days of waiting take moments.
 _LOOKS = 100
 _NUMBERS = itertools.count(1)
+_OPEN: list[Cluster] = []
+"""The cluster that modules of Riverrun have clocks and locks of, if there is one."""
 
 
 class Cluster:
@@ -83,24 +87,35 @@ class Cluster:
         )
         self.kafka = Kafka({"bootstrap.servers": SERVERS}, clients_of(self.brokers, f"cluster-{next(_NUMBERS)}"))
         """The door to the brokers, for Riverrun's own clients."""
-        self._open = ExitStack()
+        self._until_exit = ExitStack()
+        self._was_entered = False
+        self._watched: list[Host] = []
         self._read: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
         self._unread: dict[str, deque[RawRecord]] = defaultdict(deque)
 
     def __enter__(self) -> Self:
+        if self._was_entered:
+            raise StreamsError("A cluster is entered once", hint="Make another one: `with Cluster() as cluster:`.")
+        if _OPEN:
+            raise StreamsError("Another cluster is open", hint="One at a time has the clock: leave its `with` first.")
+        self._was_entered = True
         with ExitStack() as stack:
+            _OPEN.append(self)
+            stack.callback(_OPEN.clear)
             self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="riverrun-")))
             stack.enter_context(self.turns)
             stack.enter_context(simulated(self.turns, also=_stand_ins(self.turns)))
-            self.turns.start_host("brokers", self._tick)
+            self.start("brokers", self._tick)
             self._admin = Admin(self.kafka)
             self._producer = IdempotentProducer(self.kafka, admin=self._admin)
-            stack.callback(self._producer.close)
-            self._open = stack.pop_all()
+            stack.callback(self._close_producer)
+            self._until_exit = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._open.__exit__(kind, error, at)
+        if error is None:
+            self._until_exit.callback(self._refuse_failed)
+        self._until_exit.__exit__(kind, error, at)
 
     def project(self, config: str | Path | ProjectConfig | None = None, **given: Any) -> Riverrun:
         """Return a project on these brokers.
@@ -114,19 +129,23 @@ class Cluster:
         Raises:
             ConfigError: If the file cannot be read, or has an error.
         """
+        self._refuse_closed()
         directory = given.pop("directory", None) or self._directory
-        environ = given.get("environ") or {}
+        environ = given.get("environ")
+        environ = os.environ if environ is None else environ  # noqa: TID251 - as `Riverrun` does
         if config is None:
-            content = {"kafka": {"bootstrap.servers": SERVERS}}
+            content = {"kafka": self.kafka.properties}
             config = ProjectConfig.read(Path(directory) / "Cluster.project()", content, environ)
         elif not isinstance(config, ProjectConfig):
-            config = ProjectConfig.load(Path(config), environ)
+            look_beside(Path(config))
+            config = ProjectConfig.load(Path(config), environ, kafka=self.kafka.properties)
         overrides = {"bounded_engine": "local", "state_dir": str(self._directory / "state")}
         own = replace(config, kafka=self.kafka.properties, overrides={**config.overrides, **overrides})
         return Riverrun(own, clients=self.kafka.clients, **given)
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic, with settings by Kafka's names."""
+        self._refuse_closed()
         self._admin.create_topics([TopicSpec(name, partitions, config or {})])
 
     def input_topic(
@@ -145,11 +164,14 @@ class Cluster:
             key_serde: Serializes keys.
             value_serde: Serializes values.
             start_ms: Time of the first record that is piped without a timestamp, ms since the epoch; defaults to now.
-            auto_advance: How far the topic's time moves with each such record; defaults to not at all.
+            auto_advance: How far the topic's time moves with each such record; defaults to not at all. Without both, such
+                records have the cluster's time when they are piped.
         """
+        serdes = _placed(topic, key_serde, value_serde)
+        if start_ms is None and auto_advance is None:
+            return TestInputTopic(topic, *serdes, self._pipe, _now_ms=lambda: self.now_ms)
         advance_ms = 0 if auto_advance is None else millis(auto_advance)
-        start_ms = self.now_ms if start_ms is None else start_ms
-        return TestInputTopic(topic, *_placed(topic, key_serde, value_serde), self._pipe, start_ms, advance_ms)
+        return TestInputTopic(topic, *serdes, self._pipe, self.now_ms if start_ms is None else start_ms, advance_ms)
 
     def output_topic(self, topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> TestOutputTopic[K, V]:
         """Return a topic to read committed records from: of each partition in their order, the partitions one by one."""
@@ -171,16 +193,20 @@ class Cluster:
 
     def advance(self, by: timedelta) -> None:
         """Let time pass, with all that happens meanwhile."""
+        self._refuse_closed()
         self.turns.sleep(by.total_seconds())
 
     def wait_until(self, condition: Callable[[], bool], within: timedelta) -> None:
         """Let time pass until a condition holds.
 
         Raises:
-            StreamsError: If it does not hold in time, or a host has failed. The error names the seed.
+            StreamsError: If it does not hold in time, or a host has failed whose error the test has not seen. The error names
+                the seed.
         """
+        self._refuse_closed()
         began_ns = self.turns.now_ns
         while not condition():
+            self._refuse_failed()
             waited_s = (self.turns.now_ns - began_ns) / 1e9
             if waited_s > within.total_seconds():
                 message = f"The condition does not hold after {within}, with seed {self.turns.seed}"
@@ -189,10 +215,14 @@ class Cluster:
 
     def start(self, name: str, function: Callable[[], object]) -> ClusterHost:
         """Call a function in a process of the cluster, which can be killed and suspended."""
-        return ClusterHost(self.turns, self.turns.start_host(name, function))
+        self._refuse_closed()
+        host = self.turns.start_host(name, function)
+        self._watched.append(host)
+        return ClusterHost(self.turns, host, self._watched)
 
     def start_worker(self, app: App, name: str = "worker") -> ClusterHost:
         """Start a worker of an application. Workers of the same name have the same local state, one after the other."""
+        self._refuse_closed()
         state = self._directory / "workers" / name
 
         def run() -> None:
@@ -201,6 +231,20 @@ class Cluster:
             worker.wait()
 
         return self.start(name, run)
+
+    def _refuse_closed(self) -> None:
+        if self not in _OPEN:
+            raise StreamsError("The cluster is not open", hint="Use it within `with Cluster() as cluster:`.")
+
+    def _refuse_failed(self) -> None:
+        for host in self._watched:
+            if (error := _failure(host)) is not None:
+                message = f"Host {host.name!r} has failed, with seed {self.turns.seed}: {type(error).__name__}: {error}"
+                raise StreamsError(message) from error
+
+    def _close_producer(self) -> None:
+        if not self.turns.is_stuck:
+            self._producer.close()
 
     def _note_for_the_end_of_the_host(self, call: Callable[[], None]) -> None:
         self.turns.host.at_end.append(call)
@@ -213,6 +257,7 @@ class Cluster:
             self.brokers.tick()
 
     def _pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+        self._refuse_closed()
         self._producer.send(topic, key, value, timestamp, headers, None)
         self._producer.flush()
 
@@ -226,6 +271,7 @@ class Cluster:
 
     def _records(self, topic: str, read: dict[TopicPartition, int]) -> list[RawRecord]:
         """Return the committed records of a topic behind those that were read, and take note of them."""
+        self._refuse_closed()
         tps = [TopicPartition(topic, number) for number in range(self._admin.partitions([topic]).get(topic, 0))]
         starts, ends = self._admin.beginning_offsets(tps), self._admin.end_offsets(tps)
         ranges = {tp: OffsetRange(max(read.get(tp, 0), starts[tp]), end) for tp, end in ends.items()}
@@ -239,9 +285,10 @@ class Cluster:
 class ClusterHost:
     """A process of a cluster in memory."""
 
-    def __init__(self, turns: Turns, host: Host) -> None:
+    def __init__(self, turns: Turns, host: Host, watched: list[Host]) -> None:
         self._turns = turns
         self._host = host
+        self._watched = watched
 
     @property
     def is_alive(self) -> bool:
@@ -250,8 +297,11 @@ class ClusterHost:
 
     @property
     def error(self) -> BaseException | None:
-        """The error that has ended it."""
-        return self._host.error
+        """The error that has ended it; None if it was killed. An error that was looked at no longer fails the test."""
+        found = _failure(self._host)
+        if found is not None and self._host in self._watched:
+            self._watched.remove(self._host)
+        return found
 
     def kill(self) -> None:
         """Kill it, as SIGKILL does: nothing that it would still do reaches the brokers."""
@@ -265,15 +315,18 @@ class ClusterHost:
         """Resume it."""
         self._turns.suspend(self._host, is_suspended=False)
 
-    def join(self) -> None:
-        """Wait for its end.
+    def join(self, within: timedelta) -> None:
+        """Wait for its end. Returns also if it was killed.
 
         Raises:
+            StreamsError: If it does not end in time.
             BaseException: The error that has ended it.
         """
-        self._turns.wait_until(lambda: self._host.is_dead)
-        if self._host.error is not None:
-            raise self._host.error
+        if not self._turns.wait_until(lambda: self._host.is_dead, within.total_seconds()):
+            message = f"Host {self._host.name!r} has not ended after {within}, with seed {self._turns.seed}"
+            raise StreamsError(message)
+        if self.error is not None:
+            raise self.error
 
 
 class _Clock:
@@ -285,6 +338,10 @@ class _Clock:
     def now_ms(self) -> int:
         """Return the time."""
         return self._turns.now_ns // 1_000_000
+
+
+def _failure(host: Host) -> BaseException | None:
+    return None if isinstance(host.error, Killed) else host.error
 
 
 def _placed(topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> tuple[Serde[K], Serde[V]]:

@@ -29,8 +29,8 @@ NO_FAULT = Fault()
 class Faults(Protocol):
     """Decides what happens to requests."""
 
-    def fault(self, client_id: str, request: str) -> Fault:
-        """Return what happens to the next request of a client. Requests have Kafka's names, such as `EndTxn`."""
+    def fault(self, client_id: str, request: str) -> Fault | None:
+        """Return what happens to the next request of a client, or None. Requests have Kafka's names, such as `EndTxn`."""
         ...
 
 

@@ -8,6 +8,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from riverrun.config.by_value import dumps
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -134,7 +136,11 @@ class Processes:
         It ends with the process that has started it.
         """
         copies = [line.copy() for line in lines]
-        parent = self._turns.host
-        host = self._turns.start_host(f"{parent.name}/{name}", lambda: function(*copies, *arguments), parent=parent)
+        sent, parent = dumps(tuple(arguments)), self._turns.host
+
+        def run() -> None:
+            function(*copies, *pickle.loads(sent))  # noqa: S301 - from above
+
+        host = self._turns.start_host(f"{parent.name}/{name}", run, parent=parent)
         host.at_end += [copy.close for copy in copies]
         return Child(self._turns, host, next(self._pids))

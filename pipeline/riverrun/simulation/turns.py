@@ -30,6 +30,8 @@ _READ_NS: Final = 1_000
 _KEEPS: Final = 0.85
 _KEPT_TURNS: Final = 50
 _ENDLESS: Final = float("inf")
+# Real time that an actor gets to hand the turn over when the wait of `main` is interrupted.
+_GIVE_BACK_SECONDS: Final = 5.0
 
 
 def _always() -> bool:
@@ -121,6 +123,7 @@ class Turns:
         self._own = threading.local()
         self._deadlock = ""
         self._is_choosing = False
+        self._is_stuck = False
         self._hook = sys.unraisablehook
         self._collected = False
 
@@ -139,11 +142,16 @@ class Turns:
         gc.unfreeze()
         if self._collected:
             gc.enable()
-        if isinstance(error, StuckTurnError):
+        if self._is_stuck:
             # The others wait for an actor that never hands the turn over.
             return
-        for actor in list(self._actors):
-            self._unwind(actor)
+        try:
+            for actor in list(self._actors):
+                self._unwind(actor)
+        except StuckTurnError:
+            if error is None:
+                raise
+            return
         for thread in self._threads:
             thread.join(self._stuck_s)
         left = [thread.name for thread in self._threads if thread.is_alive()]
@@ -168,6 +176,11 @@ class Turns:
     def host(self) -> Host:
         """Return the host of the calling thread."""
         return (self.actor or self._main).host
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether an actor has kept the turn, so that `main` can wait for nothing more."""
+        return self._is_stuck
 
     @property
     def is_killed(self) -> bool:
@@ -343,6 +356,18 @@ class Turns:
         if actor is not self._main:
             actor.baton.acquire()
             return
+        try:
+            self._await_turn(actor)
+        except StuckTurnError:
+            self._is_stuck = True
+            raise
+        except BaseException:
+            # Ctrl-C, or the handler of a time limit.
+            self._is_stuck = True
+            self._take_turn_back(actor)
+            raise
+
+    def _await_turn(self, actor: Actor) -> None:
         count = self.count
         while not actor.baton.acquire(timeout=self._stuck_s):
             if count == self.count:
@@ -350,11 +375,23 @@ class Turns:
                 raise StuckTurnError(message)
             count = self.count
 
+    def _take_turn_back(self, actor: Actor) -> None:
+        actor.ready = _always
+        ends = time.monotonic() + min(self._stuck_s, _GIVE_BACK_SECONDS)
+        while self._running is not actor and time.monotonic() < ends:
+            time.sleep(0.001)
+        if self._running is actor:
+            # Not at once: the other releases it a moment later, or the interrupt came after it was taken.
+            actor.baton.acquire(timeout=_GIVE_BACK_SECONDS)
+            self._is_stuck = False
+
     def _next(self) -> Actor:
         self.now_ns += _TURN_NS
         self._is_choosing = True
-        times = [actor.next_ns() for actor in self._actors]
-        self._is_choosing = False
+        try:
+            times = [actor.next_ns() for actor in self._actors]
+        finally:
+            self._is_choosing = False
         first = min(times)
         if first == _ENDLESS:
             self._deadlock = f"Seed {self.seed}: all actors wait for each other\n{self.stacks()}"

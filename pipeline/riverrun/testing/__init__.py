@@ -26,6 +26,7 @@ from riverrun.testing.watching import ChangedValueWarning, KeyBytesWarning
 
 if typing.TYPE_CHECKING:
     from riverrun.simulation.cluster import Cluster, ClusterHost
+    from riverrun.simulation.faults import Fault
 # Only at run time, as in `riverrun`: the cluster loads hosts and clients of Kafka, which tests of topologies do without.
 else:
 
@@ -35,6 +36,10 @@ else:
             from riverrun.simulation import cluster  # noqa: PLC0415 - as above
 
             return getattr(cluster, name)
+        if name == "Fault":
+            from riverrun.simulation.faults import Fault  # noqa: PLC0415 - as above
+
+            return Fault
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
 
@@ -45,6 +50,7 @@ __all__ = [
     "ChangedValueWarning",
     "Cluster",
     "ClusterHost",
+    "Fault",
     "KeyBytesWarning",
     "LookupAnswer",
     "MockProcessorContext",

@@ -46,6 +46,8 @@ class TestInputTopic(Generic[K, V]):
     _pipe: Callable[[str, bytes | None, bytes | None, int, Headers], None]
     time_ms: int = 0
     auto_advance_ms: int = 0
+    _now_ms: Callable[[], int] = lambda: 0
+    """A clock to which the topic's time is added."""
 
     def pipe_input(
         self, key: K | None, value: V | None, *, timestamp: int | None = None, headers: Headers = ()
@@ -72,7 +74,7 @@ class TestInputTopic(Generic[K, V]):
             raise StreamsError(message, hint="Times are ms since the epoch.")
         at = timestamp
         if at is None:
-            at = self.time_ms
+            at = self._now_ms() + self.time_ms
             self.time_ms += self.auto_advance_ms
         raw_key = self._bytes("key", self.key_serde, key)
         raw_value = self._bytes("value", self.value_serde, value)

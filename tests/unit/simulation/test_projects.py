@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
 from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -10,10 +13,12 @@ import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from riverrun.errors import StreamsError
-from riverrun.testing import Cluster
+from riverrun.simulation.turns import StuckTurnError
+from riverrun.testing import Cluster, Fault
+from tests.unit.simulation.test_turns import interrupted_after
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from riverrun.project.app import App
@@ -160,3 +165,203 @@ def test_a_project_of_a_file_runs_on_the_cluster(cluster: Cluster, tmp_path: Pat
     assert cluster.project(file).app("views").run().processed > 0
     assert cluster.output_topic("view-counts", STRING, LONG).read_key_values_to_map() == {"/": 1}
     assert not (tmp_path / ".riverrun").exists()
+
+
+def tried(test: Callable[[Cluster], object], seed: int = 0) -> None:
+    """Let a test of a user use a cluster."""
+    with Cluster(seed=seed) as cluster:
+        test(cluster)
+
+
+def fail() -> None:
+    message = "it has failed"
+    raise ValueError(message)
+
+
+def has_a_failed_host(cluster: Cluster) -> None:
+    cluster.start("faulty", fail)
+    cluster.advance(timedelta(seconds=1))
+
+
+def test_an_interrupt_leaves_a_cluster_as_it_is() -> None:
+    def test(cluster: Cluster) -> None:
+        def work() -> None:
+            while True:
+                time.sleep(0.01)
+                cluster.advance(timedelta(seconds=1))
+
+        cluster.start("busy", work)
+        with interrupted_after(0.1):
+            cluster.advance(timedelta(days=100))
+
+    with pytest.raises(KeyboardInterrupt):
+        tried(test)
+
+
+def test_a_host_that_keeps_the_turn_is_reported_once() -> None:
+    real = threading.Event()
+
+    def test(cluster: Cluster) -> None:
+        cluster.turns._stuck_s = 0.5
+        cluster.start("outsider", real.wait)
+        cluster.advance(timedelta(days=1))
+
+    began = time.monotonic()
+    with pytest.raises(StuckTurnError, match="outsider keeps the turn") as raised:
+        tried(test)
+    assert raised.value.__context__ is None
+    assert time.monotonic() - began < 5
+    real.set()
+
+
+def test_a_host_that_has_failed_ends_a_wait() -> None:
+    def test(cluster: Cluster) -> None:
+        cluster.start("faulty", fail)
+        cluster.wait_until(lambda: False, timedelta(days=1))
+
+    with pytest.raises(StreamsError, match="'faulty' has failed, with seed 3: ValueError: it has failed") as raised:
+        tried(test, seed=3)
+    assert isinstance(raised.value.__cause__, ValueError)
+
+
+def test_a_host_that_has_failed_fails_the_test() -> None:
+    with pytest.raises(StreamsError, match="'faulty' has failed"):
+        tried(has_a_failed_host)
+
+
+def test_brokers_that_have_failed_fail_the_test() -> None:
+    def test(cluster: Cluster) -> None:
+        cluster.brokers.tick = fail  # type: ignore[method-assign]
+        cluster.advance(timedelta(minutes=1))
+
+    with pytest.raises(StreamsError, match="'brokers' has failed"):
+        tried(test)
+
+
+def test_an_error_of_a_test_comes_before_those_of_hosts() -> None:
+    def test(cluster: Cluster) -> None:
+        has_a_failed_host(cluster)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        tried(test)
+
+
+def test_an_error_that_a_test_has_looked_at_does_not_fail_it(cluster: Cluster) -> None:
+    host = cluster.start("faulty", fail)
+    assert host.error is None
+    cluster.wait_until(lambda: not host.is_alive, timedelta(minutes=1))
+    assert isinstance(host.error, ValueError)
+    joined = cluster.start("joined", fail)
+    with pytest.raises(ValueError, match="it has failed"):
+        joined.join(timedelta(minutes=1))
+
+
+def test_a_host_that_was_killed_has_no_error(cluster: Cluster) -> None:
+    host = cluster.start("sleeper", lambda: cluster.advance(timedelta(days=9)))
+    with pytest.raises(StreamsError, match="'sleeper' has not ended after 1:00:00, with seed 1"):
+        host.join(timedelta(hours=1))
+    host.kill()
+    host.join(timedelta(hours=1))
+    assert host.error is None
+
+
+def test_modules_next_to_the_file_of_a_project_can_be_imported(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "next_to_the_file.py").write_text(f"from {__name__} import build\n")
+    file = tmp_path / "streams.toml"
+    file.write_text('[apps.views]\ntopology = "next_to_the_file:build"\n')
+    Views(cluster).write()
+    assert cluster.project(file).app("views").run().processed > 0
+
+
+def test_the_variables_of_a_file_are_those_of_the_process(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_PASSWORD", "secret")
+    file = tmp_path / "streams.toml"
+    file.write_text(
+        '[kafka]\n"bootstrap.servers" = "${NOT_SET_IN_TESTS}"\n"sasl.password" = "${NOT_SET_EITHER}"\n'
+        f'[apps.views]\ntopology = "{__name__}:build"\nconfig."consumer.client.rack" = "${{A_PASSWORD}}"\n'
+    )
+    config = cluster.project(file).config
+    assert config.kafka == cluster.kafka.properties
+    assert config.app("views").streams.consumer == {"client.rack": "secret"}
+
+
+def test_records_have_the_time_at_which_they_are_written(cluster: Cluster) -> None:
+    cluster.create_topic("in")
+    topic = cluster.input_topic("in", STRING, STRING)
+    began_ms = cluster.now_ms
+    topic.pipe_input("a", "first")
+    cluster.advance(timedelta(days=1))
+    topic.pipe_input("a", "second")
+    topic.advance_time(timedelta(minutes=36))
+    topic.pipe_input("a", "third")
+    fixed = cluster.input_topic("in", STRING, STRING, start_ms=7, auto_advance=timedelta(seconds=1))
+    fixed.pipe_value_list(["fourth", "fifth"])
+    times = [record.timestamp for record in cluster.output_topic("in", STRING, STRING).read_records_to_list()]
+    days = [round((at - began_ms) / timedelta(days=1).total_seconds() / 1000, 3) for at in times[:3]]
+    assert (days, times[3:]) == ([0, 1, 1.025], [7, 1007])
+
+
+def test_faults_return_nothing_for_a_request_that_passes() -> None:
+    class OneLost:
+        left = 1
+
+        def fault(self, _client_id: str, request: str) -> Fault | None:
+            if request != "Produce" or not self.left:
+                return None
+            self.left -= 1
+            return Fault(is_lost_after=True)
+
+    faults = OneLost()
+    with Cluster(faults=faults) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        assert views.is_exact()
+    assert not faults.left
+
+
+def test_a_cluster_is_entered_once(cluster: Cluster) -> None:
+    with pytest.raises(StreamsError, match="A cluster is entered once"):
+        cluster.__enter__()
+
+
+def test_a_cluster_that_was_left_is_not_entered_again() -> None:
+    with Cluster() as left:
+        pass
+    with pytest.raises(StreamsError, match="A cluster is entered once"):
+        left.__enter__()
+
+
+def test_clusters_are_not_nested(cluster: Cluster) -> None:
+    with pytest.raises(StreamsError, match="Another cluster is open"):
+        Cluster().__enter__()
+    cluster.create_topic("still-open")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda cluster: cluster.create_topic("in"),
+        lambda cluster: cluster.project(),
+        lambda cluster: cluster.input_topic("in", STRING, STRING).pipe_input("a", "b"),
+        lambda cluster: cluster.output_topic("in", STRING, STRING).queue_size(),
+        lambda cluster: cluster.table("in", STRING, STRING),
+        lambda cluster: cluster.advance(timedelta(seconds=1)),
+        lambda cluster: cluster.wait_until(lambda: True, timedelta(seconds=1)),
+        lambda cluster: cluster.start("host", fail),
+    ],
+)
+def test_a_cluster_does_nothing_outside_of_with(call: Callable[[Cluster], object]) -> None:
+    unopened = Cluster()
+    with pytest.raises(StreamsError, match="The cluster is not open"):
+        call(unopened)
+    with Cluster() as left:
+        pass
+    with pytest.raises(StreamsError, match="The cluster is not open"):
+        call(left)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from riverrun.simulation.processes import Processes
 from riverrun.simulation.turns import DeadlockError, Killed, StuckTurnError, Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def order_of(seed: int, *, rounds: int = 3) -> tuple[list[str], int]:
@@ -40,6 +43,22 @@ def steps(*calls: Callable[[], object]) -> Callable[[], None]:
             call()
 
     return run
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """Raise `KeyboardInterrupt` in this thread, as Ctrl-C does, or the handler of a time limit."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_seed_always_makes_the_same_history() -> None:
@@ -207,3 +226,45 @@ def test_an_error_of_an_actor_ends_that_actor_alone() -> None:
         turns.start(lambda: int("x"), "faulty")
         turns.sleep(1)
         assert [(name, type(error)) for name, error in turns.errors] == [("main/faulty", ValueError)]
+
+
+def test_an_interrupt_during_the_turn_of_another_gives_the_turn_back() -> None:
+    def work() -> None:
+        while True:
+            time.sleep(0.01)
+            turns.sleep(1)
+
+    with Turns(1) as turns:
+        turns.start(work, "busy")
+        with interrupted_after(0.1), pytest.raises(KeyboardInterrupt):
+            turns.sleep(86_400)
+        before_ns = turns.now_ns
+        turns.sleep(10)
+        assert 10 <= (turns.now_ns - before_ns) / 1e9 < 11
+
+
+def test_an_interrupt_ends_the_wait_for_an_actor_that_keeps_the_turn() -> None:
+    real = threading.Event()
+
+    def test() -> None:
+        with Turns(1, stuck_s=0.3) as turns:
+            turns.start(real.wait, "outsider")
+            with interrupted_after(0.1):
+                turns.sleep(1)
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        test()
+    assert time.monotonic() - began < 5
+    real.set()
+
+
+def test_a_process_gets_copies_of_its_arguments() -> None:
+    given: list[str] = []
+    with Turns(1) as turns:
+        child = Processes(turns).start("child", lambda mine: mine.append("x"), [], [given])
+        child.join()
+        assert child.exitcode == 0
+        with pytest.raises(TypeError, match="cannot pickle"):
+            Processes(turns).start("child", lambda _lock: None, [], [threading.Lock()])
+    assert not given

@@ -40,6 +40,7 @@ from riverrun.intervals import repeating
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.ranges import read_range
+from riverrun.kafka.sending import TimeLimits
 from riverrun.records import OffsetRange, TopicPartition, shortened
 
 if TYPE_CHECKING:
@@ -96,18 +97,22 @@ class ControlTopic:
         topic_id = self._admin.topic_ids([self._topic]).get(self._topic)
         if topic_id is None:
             return {}
+        known, begun_at = _known_to(self._admin).get(self._topic), time.monotonic()
+        if known is not None and (known.topic_id != topic_id or begun_at >= known.begun_at + _TRUSTED_SECONDS):
+            known = None
+        written = self._admin.written_offsets([self._tp])
+        # No record was written after those that are known, so no transaction is open either.
+        if known is not None and written[self._tp] == known.end:
+            return dict(known.values)
         # Not the settled end: writers with other locks may write without a break.
-        end = self._admin.stable_end_offsets([self._tp])[self._tp]
+        end = self._admin.stable_end_offsets([self._tp], written)[self._tp]
         start = self._admin.beginning_offsets([self._tp])[self._tp]
-        known = _known_to(self._admin).get(self._topic)
         found: dict[str, bytes] = {}
-        begun_at = time.monotonic()
-        is_young = known is not None and begun_at < known.begun_at + _TRUSTED_SECONDS
-        if known is not None and is_young and known.topic_id == topic_id and start <= known.end <= end:
+        if known is not None and start <= known.end <= end:
             found, start, begun_at = dict(known.values), known.end, known.begun_at
         if start < end:
             self._read_on(found, OffsetRange(start, end))
-            _known_to(self._admin)[self._topic] = _Known(topic_id, end, dict(found), begun_at)
+        _known_to(self._admin)[self._topic] = _Known(topic_id, end, dict(found), begun_at)
         return found
 
     def _read_on(self, found: dict[str, bytes], offsets: OffsetRange) -> None:
@@ -148,6 +153,8 @@ class ControlTopic:
             producer.close()
 
     def _send(self, producer: TransactionalProducer | IdempotentProducer, values: Mapping[str, bytes | None]) -> None:
+        # The records are of now, so no limits of record times have to be asked for.
+        producer.learn_limits({self._topic: TimeLimits()})
         for name, value in values.items():
             producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
 
@@ -218,6 +225,14 @@ class ReleaseRegistry:
     def read(self, app: str, default_version: str) -> Release:
         """Return the release of an application; one that was never released is live in its configured version."""
         return self.find(app) or Release(app, default_version)
+
+    def find_with_last_change(self, app: str) -> tuple[Release | None, ReleaseChange | None]:
+        """Return the release of an application, and the last change of one whose record is lost, of the same moment."""
+        notes = self._notes.read()
+        release = release_in(notes, app)
+        is_known = release is not None and release.revision
+        done = [] if is_known else history_in(notes, app)
+        return release, done[-1] if done else None
 
     def history(self, app: str) -> list[ReleaseChange]:
         """Return all changes of an application's release, first to last."""
@@ -292,12 +307,13 @@ def release_of(admin: Admin, app: AppConfig) -> Release:
 
 def known_release(registry: ReleaseRegistry, app: AppConfig, admin: Admin) -> Release:
     """Return the release that a registry knows; an application that was never released is live in its configured version."""
-    release = registry.read(app.name, app.version)
-    if not release.revision:
-        if done := registry.history(app.name):
-            raise _lost(app.name, str(done[-1]))
-        require_never_released(admin, app)
-    return release
+    release, last = registry.find_with_last_change(app.name)
+    if release is not None and release.revision:
+        return release
+    if last is not None:
+        raise _lost(app.name, str(last))
+    require_never_released(admin, app)
+    return release or Release(app.name, app.version)
 
 
 def require_never_released(admin: Admin, app: AppConfig) -> None:

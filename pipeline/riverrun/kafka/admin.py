@@ -165,7 +165,18 @@ class Admin:
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the number of partitions of those topics that exist."""
-        return {name: topic.partitions for name, topic in self.topics(topics).items()}
+        names = set(topics)
+        if len(names) != 1:
+            return {name: topic.partitions for name, topic in self.topics(names).items()}
+        # Any broker answers this, from what it knows now. Descriptions add ids, and may ask for several topics.
+        doing, (name,) = "look up topics", names
+        with self._requests.asking(doing):
+            found = self._client.list_topics(name, timeout=REQUEST_SECONDS).topics[name]
+        if found.error is None:
+            return {name: len(found.partitions)}
+        if found.error.code() in MISSING_TOPIC:
+            return {}
+        raise self._requests.error(found.error, doing)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the ids of those topics that exist. A topic that is deleted and recreated gets a new id."""
@@ -284,11 +295,16 @@ class Admin:
         """Return the ends of partitions including records that are uncommitted or aborted (high watermarks)."""
         return self._leaders.offsets(tps, OFFSET_END, "read_uncommitted")
 
-    def stable_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the last stable offsets of partitions with active writers, once the currently open transactions have ended."""
+    def stable_end_offsets(
+        self, tps: Iterable[TopicPartition], written: Mapping[TopicPartition, int] | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the last stable offsets of partitions with active writers, once the currently open transactions have ended.
+
+        `written` has their `written_offsets`, if the caller has just asked for these.
+        """
         partitions = list(tps)
         # Active writers begin one transaction after the other: only those that began before this are awaited.
-        written = self.written_offsets(partitions)
+        written = self.written_offsets(partitions) if written is None else written
         found: dict[TopicPartition, int] = {}
 
         def have_ended() -> bool:

@@ -79,6 +79,7 @@ class TransactionalProducer:
         self._client = SendingClient(kafka, {**(overrides or {}), **forced}, self._begin, self._refusal, admin)
         self.new_sender = self._client.new_sender
         self._sender = self.new_sender()
+        self.learn_limits = self._sender.learn_limits
         self.send = self._sender.send
         """Sends a record within the current transaction, which begins with its first record: see `RecordCollector.send`.
 
@@ -222,6 +223,7 @@ class IdempotentProducer:
         self._client = SendingClient(kafka, {**(overrides or {}), **own}, begin, explain, admin)
         self.new_sender = self._client.new_sender
         self._sender = self.new_sender()
+        self.learn_limits = self._sender.learn_limits
         self.send = self._sender.send
         """Sends a record; `flush` reports whether it arrived. Arguments as of `RecordCollector.send`."""
 

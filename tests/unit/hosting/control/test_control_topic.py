@@ -26,6 +26,7 @@ class Brokers:
         self.records: dict[int, tuple[bytes, bytes | None]] = {}
         self.now_s = 0.0
         self.topic_id = "first"
+        self.waits = 0
 
     def write(self, name: bytes, value: bytes | None) -> None:
         self.records[len(self.records)] = (name, value)
@@ -33,8 +34,12 @@ class Brokers:
     def topic_ids(self, _topics: Any) -> dict[str, str]:
         return {TP.topic: self.topic_id}
 
-    def stable_end_offsets(self, _tps: Any) -> dict[TopicPartition, int]:
+    def written_offsets(self, _tps: Any) -> dict[TopicPartition, int]:
         return {TP: max(self.records, default=-1) + 1}
+
+    def stable_end_offsets(self, _tps: Any, written: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self.waits += 1
+        return written
 
     def beginning_offsets(self, _tps: Any) -> dict[TopicPartition, int]:
         return {TP: 0}
@@ -73,3 +78,11 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning(brokers: Brok
     brokers.topic_id = "second"
     brokers.records = {0: (b"b", b"2")}
     assert topic.read() == {"b": b"2"}
+
+
+def test_the_end_is_only_awaited_after_something_was_written(brokers: Brokers) -> None:
+    admin: Any = brokers
+    topic = ControlTopic(admin, TP.topic)
+    assert [topic.read(), topic.read(), brokers.waits] == [{}, {}, 1]
+    brokers.write(b"a", b"1")
+    assert [topic.read(), topic.read(), brokers.waits] == [{"a": b"1"}, {"a": b"1"}, 2]

@@ -143,6 +143,7 @@ _OFFSET = re.compile(r":\d\d.*[+-](?!00(:?00)?$)\d\d")
 _DATE = re.compile(r"\s*\d+-\d")
 _NUMBERS = frozenset({"whole", "exact", "single", "double", "numeric"})
 _WHOLE_END = 2**63
+_MOST_SINGLE_DIGITS = 9
 _OF_TEXTS = _NUMBERS | {"date", "moment", "time"}
 """Kinds of columns that may change texts."""
 
@@ -156,11 +157,21 @@ def _decimal(text: str) -> Decimal | None:
 
 
 def _is_single(number: Decimal) -> bool:
-    """Return whether 32 bits hold a number."""
+    """Return whether 32 bits hold a number, as databases show it: with the fewest digits that identify the value.
+
+    >>> [_is_single(Decimal(text)) for text in ("0.1", "16777216", "16777217", "0.123456789")]
+    [True, True, False, False]
+    """
     try:
-        return Decimal(struct.unpack("f", struct.pack("f", number))[0]) == number
+        held = struct.pack("f", number)
     except OverflowError:
         return False
+    (value,) = struct.unpack("f", held)
+    shown = (f"{value:.{digits}g}" for digits in range(1, _MOST_SINGLE_DIGITS))
+    shortest = next(
+        (text for text in shown if struct.pack("f", float(text)) == held), f"{value:.{_MOST_SINGLE_DIGITS}g}"
+    )
+    return Decimal(shortest) == number
 
 
 def require_texts(batch: SinkBatch, types: Mapping[str, ColumnType], table: str) -> None:

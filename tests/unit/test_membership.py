@@ -239,7 +239,7 @@ class Party:
         def hear(plan: bytes) -> None:
             self.plans[name] = plan
 
-        kafka: Any = SimpleNamespace(coordinator=lambda client_id, _group: Wire(self.group, client_id))
+        kafka: Any = SimpleNamespace(properties={}, coordinator=lambda client_id, _group: Wire(self.group, client_id))
         member = GroupMember(
             kafka,
             "group",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -162,12 +163,18 @@ COLUMNS = {
 }
 
 
-def is_equal(found: Any, value: Any) -> bool:
+def as_shown(found: Any, column: str) -> str:
+    """Return a number as databases show it: DuckDB's driver widens 32 bits to 64, which shows digits that are not held."""
+    is_widened = column in {"FLOAT", "REAL"} and isinstance(found, float) and float(np.float32(found)) == found
+    return str(np.float32(found)) if is_widened else str(found)
+
+
+def is_equal(found: Any, value: Any, column: str) -> bool:
     if isinstance(value, str) and isinstance(found, dt.datetime):
         whole = dt.datetime.fromisoformat(value)
         return "1234567" not in value and (found if found.tzinfo else found.replace(tzinfo=UTC)) == whole
     if isinstance(value, str) and ":" not in value and found is not None:
-        return Decimal(str(found)) == Decimal(value)
+        return Decimal(as_shown(found, column)) == Decimal(value)
     if isinstance(value, dt.datetime):
         found = dt.datetime.fromisoformat(found) if isinstance(found, str) else found
         return isinstance(found, dt.datetime) and (found if found.tzinfo else found.replace(tzinfo=UTC)) == value
@@ -187,7 +194,7 @@ def holds_or_refuses(place: Place, dialect: str, column: str) -> list[str]:
             place.empty(f"CREATE TABLE target (_key VARCHAR(9), n BIGINT, x {column}, {OWN.format(moment)})")
             left = written(place, table_with("x", kind), values)
             found = [value for (value,) in place.run("SELECT x FROM target ORDER BY _offset")]
-            changed = [pair for pair in zip(left, found, strict=True) if not is_equal(pair[1], pair[0])]
+            changed = [pair for pair in zip(left, found, strict=True) if not is_equal(pair[1], pair[0], column)]
             wrong += [f"{value!r} of {kind} became {there!r} in {column}" for value, there in changed]
     return wrong
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -274,7 +272,7 @@ _GROUP_WRITES = 0o770
 def make_directory(path: Path) -> None:
     """Create a directory and its missing parents, readable for this user and its group.
 
-    The group may write there if it may write to the directory above. An existing directory is left unchanged.
+    An existing directory is left unchanged.
     """
     if path.is_dir():
         return
@@ -286,17 +284,6 @@ def make_directory(path: Path) -> None:
         # Another process may have created it first.
         if not path.is_dir():
             raise
-    else:
-        share_with_group(path)
-
-
-def share_with_group(path: Path) -> None:
-    """Let the group write to a path of this user if it may write to the directory above."""
-    # Another user owns it, and decides who has access.
-    with suppress(PermissionError):
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if (shared := mode | path.parent.stat().st_mode & stat.S_IWGRP) != mode:
-            path.chmod(shared)
 
 
 def close_to_others(path: Path, *, group_writes: bool = False) -> None:

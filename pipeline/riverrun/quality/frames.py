@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from riverrun.config.secrets import make_directory, share_with_group
+from riverrun.config.secrets import make_directory
 from riverrun.errors import StateError
 from riverrun.extras import require_extra
 from riverrun.hosting.process import SystemClock
+from riverrun.quality.sharing import make_shared_directory, share_with_group
 from riverrun.serde.serdes import without_odd_numbers
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def passing_frame(parent: Path, rows: Iterable[Mapping[str, Any]]) -> Iterator[F
 
 def _new_directory(parent: Path, lock: ExitStack) -> Path:
     """Create a directory and lock it, after deleting those that processes have left which died."""
-    _make_shared(parent)
+    make_shared_directory(parent)
     directory = parent / uuid.uuid4().hex
     with ExitStack() as shared:
         # Not all file systems have locks, and another user may own this one: then nothing is deleted.
@@ -165,7 +166,7 @@ def _new_directory(parent: Path, lock: ExitStack) -> Path:
             for left in parent.iterdir():
                 with suppress(OSError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
                     shutil.rmtree(left)
-        _make_shared(directory)
+        make_shared_directory(directory)
         with suppress(OSError):
             lock.enter_context(_locked(directory, fcntl.LOCK_EX))
     return directory
@@ -184,11 +185,6 @@ def _locked(directory: Path, how: int) -> IO[str]:
     return file
 
 
-def _make_shared(directory: Path) -> None:
-    make_directory(directory)
-    share_with_group(directory)
-
-
 def _unwritable(directory: Path, error: OSError) -> StateError:
     message = f"The rows to judge cannot be written to {directory}: {error}"
     return StateError(message, hint="Is the disk full, or the directory read-only?")
@@ -202,7 +198,7 @@ def write_lines(url: str, name: str, rows: Iterable[Mapping[str, Any]]) -> str:
     place, lines = f"{url}/{name}", b"".join(msgspec.json.encode(_plain_row(row)) + b"\n" for row in rows)
     directory = place.rpartition("/")[0]
     if "://" not in url:
-        make_directory(Path(directory))
+        make_shared_directory(Path(directory))
         Path(place).write_bytes(lines)
         share_with_group(Path(place))
         return place

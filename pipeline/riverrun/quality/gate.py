@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-import stat
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import nearest
-from riverrun.config.secrets import make_directory, redacted, share_with_group
+from riverrun.config.secrets import redacted
 from riverrun.errors import USER_ERRORS, StreamsError, as_exception
 from riverrun.extras import require_extra
 from riverrun.quality.frames import keep_newest, rows_of_check, write_lines
+from riverrun.quality.sharing import make_shared_directory, share_below
 from riverrun.records import counted
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def new_context(report: GateReport) -> Any:
     if report.directory is None:
         context = gx.get_context(mode="ephemeral")
     else:
-        make_directory(report.directory)
+        make_shared_directory(report.directory)
         defaults = InMemoryStoreBackendDefaults()
         stores = {
             **defaults.stores,
@@ -115,7 +115,7 @@ def validated(context: Any, definition: Any, rows: Any, result_format: Any, repo
         batch_parameters={"dataframe": rows}, run_id=gx.RunIdentifier(run_name=report.check or definition.name)
     )
     if report.directory is not None:
-        _share(report.directory)
+        share_below(report.directory)
     # Not as actions of the checkpoint: one that fails would fail the check.
     for action in report.actions:
         try:
@@ -126,14 +126,6 @@ def validated(context: Any, definition: Any, rows: Any, result_format: Any, repo
             log.warning("the action %s of a check failed: %s", getattr(action, "name", action), as_exception(error))
     ((identifier, result),) = found.run_results.items()
     return result, f"{SITE}/validations/{'/'.join(identifier.to_tuple())}.html" if docs else ""
-
-
-def _share(directory: Path) -> None:
-    """Let the group write to what the library has made, if it may write to the directory."""
-    if directory.stat().st_mode & stat.S_IWGRP:
-        # Parents come first.
-        for path in directory.rglob("*"):
-            share_with_group(path)
 
 
 def _files(directory: Path) -> dict[str, str]:

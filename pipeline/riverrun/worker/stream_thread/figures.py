@@ -206,6 +206,7 @@ class Figures:
             obeyed=obeyed,
             restoring=self.restoring,
             commit_seconds=self._manager.commits.under_way.seconds,
+            commit_pace_ms=self._manager.commits.schedule.pace_ms,
             tasks=self.by_task(),
             failed=tuple(each for active in self._manager.running.values() for each in active.take_failed()),
             seconds=self.spent.seconds(),

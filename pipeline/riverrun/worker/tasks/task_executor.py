@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import StreamsError, TaskMigratedError
@@ -36,8 +36,15 @@ _TRANSACTION_SECONDS = 60.0
 _LOOKUP_SECONDS = 0.01
 
 
+# Brokers that need longer than this for each commit need help, not patience.
+_LONGEST_PACE_MS = 10_000
+
+
 class CommitSchedule:
     """Determines when the next commit is due.
+
+    Tasks process nothing while they commit. So a commit is due no sooner than twice the time that commits take: near
+    the limit of brokers, a commit carries more records instead of following the last one at once.
 
     Args:
         interval_ms: `commit.interval.ms`.
@@ -49,13 +56,26 @@ class CommitSchedule:
         self._interval_ms = interval_ms
         self._cache_max_bytes = cache_max_bytes or _UNCACHED_MAX_BYTES
         self._begun_at_ms = 0
+        self._took_s = (0.0, 0.0)
+
+    @property
+    def pace_ms(self) -> int:
+        """Time from a commit to the next one, ms: `commit.interval.ms`, or more if commits take long."""
+        # One slow commit delays none: brokers may have been busy with something else.
+        paced_ms = min(int(2000 * min(self._took_s)), _LONGEST_PACE_MS)
+        # With an interval of 0, each record is a commit.
+        return max(self._interval_ms, paced_ms) if self._interval_ms else 0
 
     def note(self, now_ms: int) -> None:
         """Begin the interval, with a commit or because there was nothing to commit."""
         self._begun_at_ms = now_ms
 
+    def took(self, seconds: float) -> None:
+        """Note how long brokers took for a commit."""
+        self._took_s = (self._took_s[1], seconds)
+
     def is_due(self, running: Collection[ActiveTask], now_ms: int) -> bool:
-        if now_ms - self._begun_at_ms >= self._interval_ms or any(active.task.commit_requested for active in running):
+        if now_ms - self._begun_at_ms >= self.pace_ms or any(active.task.commit_requested for active in running):
             return True
         # An early commit instead of evictions: it forwards no more than the next regular one would.
         return sum(active.task.held_back_bytes() for active in running) > self._cache_max_bytes
@@ -76,6 +96,7 @@ class _Sent:
     tasks: Sequence[ActiveTask]
     outcome: Future[None]
     began: float
+    took_s: float = 0.0
 
 
 class OpenCommit:
@@ -112,7 +133,7 @@ class OpenCommit:
         self._sent = None
         took = time.monotonic() - sent.began
         self.seconds = self.seconds[0] + took, max(self.seconds[1], took)
-        return sent
+        return replace(sent, took_s=took)
 
     def close(self) -> None:
         """Wait for the commit, and discard its outcome. Idempotent."""
@@ -140,7 +161,7 @@ class Commits:
         self._running = running
         self._counts = counts
         self._producer = producer
-        self._schedule = schedule
+        self.schedule = schedule
         self.under_way = OpenCommit()
         self.done = 0
         """Number of successful commits, counted per task."""
@@ -151,7 +172,7 @@ class Commits:
 
     def begin_if_due(self, now_ms: int) -> None:
         """Begin a commit if one is due and none is under way."""
-        if not self.under_way and self._schedule.is_due(self._running.values(), now_ms):
+        if not self.under_way and self.schedule.is_due(self._running.values(), now_ms):
             self._begin(now_ms)
 
     def finish(self) -> None:
@@ -163,6 +184,7 @@ class Commits:
                 self._counts.committed(active)
                 self._note(active)
             self.done += len(sent.tasks)
+            self.schedule.took(sent.took_s)
             self._producer.doubted_since = None
 
     def commit(self, leaving: Collection[ActiveTask] = ()) -> None:
@@ -200,7 +222,7 @@ class Commits:
         # The offsets would cover records that still wait for their look-ups. The next turn tries again.
         if not self._settle(busy):
             return
-        self._schedule.note(now_ms)
+        self.schedule.note(now_ms)
         if all(self._succeeds(active.prepare_commit) for active in busy) and (busy or leaving):
             # Without an owner in the metadata, the next owner fences nobody.
             released = {tp: found for active in leaving for tp, found in active.claim.released().items()}

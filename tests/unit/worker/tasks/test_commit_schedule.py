@@ -83,3 +83,47 @@ def test_tasks_commit_early_if_their_stores_hold_back_too_much(tasks: list[Any])
         task.task.held_back_bytes = lambda: 1
     assert schedule.is_due(tasks, 1)
     assert not schedule.is_due(tasks[1:], 1)
+
+
+def paced(*took_s: float, interval_ms: int = INTERVAL_MS) -> int:
+    schedule = CommitSchedule(interval_ms, 0)
+    for each in took_s:
+        schedule.took(each)
+    return schedule.pace_ms
+
+
+def test_commits_that_take_long_leave_as_much_time_for_processing(tasks: list[Any], schedule: CommitSchedule) -> None:
+    for _ in range(2):
+        schedule.took(0.3)
+    schedule.note(1_000)
+    assert not schedule.is_due(tasks, 1_599)
+    assert schedule.is_due(tasks, 1_600)
+
+
+def test_the_interval_returns_once_brokers_have_room() -> None:
+    assert paced(0.3, 0.3) == 600
+    assert paced(0.3, 0.3, 0.01) == INTERVAL_MS
+
+
+def test_a_single_slow_commit_changes_nothing() -> None:
+    assert paced(0.01, 5.0) == INTERVAL_MS
+    assert paced(0.01, 5.0, 0.01) == INTERVAL_MS
+
+
+def test_an_interval_that_is_longer_stays_as_it_is() -> None:
+    assert paced(0.3, 0.3, interval_ms=30_000) == 30_000
+
+
+def test_no_commit_waits_for_longer_than_ten_seconds_because_others_took_long() -> None:
+    assert paced(50.0, 50.0) == 10_000
+
+
+def test_records_that_are_committed_one_by_one_do_not_wait() -> None:
+    assert paced(0.3, 0.3, interval_ms=0) == 0
+
+
+def test_a_task_that_asks_for_a_commit_does_not_wait_for_the_pace(tasks: list[Any], schedule: CommitSchedule) -> None:
+    schedule.took(1.0)
+    schedule.took(1.0)
+    tasks[3].task.request_commit()
+    assert schedule.is_due(tasks, 1)

@@ -1,4 +1,4 @@
-"""What checks write is shared with the group of the directory above, and nothing else is."""
+"""Files and directories that checks share with a group."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from typer.core import TyperGroup
 from typer.main import get_group
 
@@ -46,7 +47,13 @@ class _Commands(TyperGroup):
     """Riverrun's commands, and those of others' add-ons, which are looked for only where Riverrun has no such command."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return super().get_command(ctx, cmd_name) or self._of_others.get(cmd_name)
+        if cmd_name not in self._shown:
+            self._shown[cmd_name] = _as_written(super().get_command(ctx, cmd_name) or self._of_others.get(cmd_name))
+        return self._shown[cmd_name]
+
+    @cached_property
+    def _shown(self) -> dict[str, Any]:
+        return {}
 
     def list_commands(self, ctx: Any) -> list[str]:
         own = super().list_commands(ctx)
@@ -69,6 +76,17 @@ class _Commands(TyperGroup):
         for name, add_on in others().items():
             _add(found, name, add_on)
         return get_group(found).commands
+
+
+def _as_written(command: Any) -> Any:
+    """Return a command whose help shows brackets, as in `[exports.NAME]`; rich would take them for styles."""
+    for described in (command, *getattr(command, "params", ())):
+        for text in ("help", "short_help"):
+            if found := getattr(described, text, None):
+                setattr(described, text, escape(found))
+    for below in getattr(command, "commands", {}).values():
+        _as_written(below)
+    return command
 
 
 def _add(to: typer.Typer, name: str, add_on: AddOn) -> None:

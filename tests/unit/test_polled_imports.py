@@ -860,7 +860,10 @@ CHANGED = [
     ("timestamptz", "'infinity'"),
     ("interval", "INTERVAL '1 month'"),
     ("interval", "INTERVAL '-1 year 2 days'"),
+    ("interval", "INTERVAL '1 month' - INTERVAL '5 days'"),
+    ("interval", "INTERVAL '5 days' - INTERVAL '1 month'"),
     ("interval[]", "ARRAY[INTERVAL '1 month']"),
+    ("interval[]", "ARRAY[INTERVAL '1 month' - INTERVAL '5 days', INTERVAL '1 day']"),
 ]
 CHANGED_BY_DUCKDB = [
     ("timestamp_s", "'infinity'"),
@@ -936,6 +939,64 @@ def test_values_that_drivers_of_postgresql_change_are_refused(kind: str, text: s
 @pytest.mark.parametrize(("kind", "text", "value"), KEPT)
 def test_values_of_postgresql_are_kept_as_they_are(kind: str, text: str, value: bytes, postgres: str) -> None:
     assert imported(postgres, kind, text) == [b'{"id":1,"v 1%:{":' + value + b"}"]
+
+
+TYPES_OF_USERS = ["date_precision", "date_precision[]", "interval_kind", "interval_kind[]", "timestamp_x", "daterange_"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TYPES_OF_USERS)
+def test_types_of_users_of_postgresql_may_have_names_like_those_of_times(kind: str, postgres: str) -> None:
+    name, text = kind.removesuffix("[]"), "'{infinity}'" if kind.endswith("[]") else "'infinity'"
+    with sa.create_engine(postgres, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql(f"DROP TYPE IF EXISTS {name} CASCADE")
+        connection.exec_driver_sql(f"CREATE TYPE {name} AS ENUM ('infinity', '1 month')")
+    assert imported(postgres, kind, text) == [f'{{"id":1,"v 1%:{{":"{text[1:-1]}"}}'.encode()]
+
+
+@pytest.mark.parametrize("kind", ["date_precision", "interval_kind", "timestamp_x"])
+def test_types_of_users_of_duckdb_may_have_names_like_those_of_times(kind: str, tmp_path: Path) -> None:
+    with duckdb.connect(tmp_path / "shop.duckdb") as database:
+        database.execute(f"CREATE TYPE {kind} AS ENUM ('infinity', '1 month')")
+    assert imported(f"duckdb:///{tmp_path}/shop.duckdb", kind, "'infinity'") == [b'{"id":1,"v 1%:{":"infinity"}']
+
+
+def test_all_columns_with_changed_values_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE orders (id INT, s STRUCT(a TEXT, b DATE), d DATE, i INTERVAL[])")
+        database.execute("INSERT INTO orders VALUES (1, {'a': 'infinity', 'b': '2026-01-01'}, 'infinity', NULL)")
+    world = World(replace(ORDERS, source=f"duckdb:///{path}", incremental=("id",)))
+    with pytest.raises(SerializationError, match="column d has an infinite time"):
+        world.catch_up()
+    with duckdb.connect(path) as database:
+        database.execute("UPDATE orders SET i = [INTERVAL '1 year' - INTERVAL '11 months']")
+    with pytest.raises(SerializationError, match="columns d, i have an infinite time"):
+        world.catch_up()
+
+
+def test_an_error_about_a_value_says_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE orders (id INT, word TEXT)")
+        database.execute("INSERT INTO orders VALUES (1, 'x')")
+    query = "SELECT id, CAST(word AS INT) AS n FROM orders"
+    world = World(replace(ORDERS, source=f"duckdb:///{path}", table="", query=query, incremental=("id",)))
+    with pytest.raises(ConfigError, match="cannot be read: Conversion Error") as raised:
+        world.catch_up()
+    assert "isfinite" not in str(raised.value)
+
+
+@pytest.mark.slow
+def test_an_error_of_postgresql_about_a_value_says_its_reason(postgres: str) -> None:
+    with sa.create_engine(postgres, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("DROP TABLE IF EXISTS orders")
+        connection.exec_driver_sql("CREATE TABLE orders (id int, d int)")
+        connection.exec_driver_sql("INSERT INTO orders VALUES (1, 0)")
+    query = "SELECT id, 1 / d AS n FROM orders"
+    with pytest.raises(ConfigError, match="cannot be read: division by zero") as raised:
+        World(replace(ORDERS, source=postgres, table="", query=query, incremental=("id",))).catch_up()
+    assert "isfinite" not in str(raised.value)
 
 
 @pytest.mark.slow

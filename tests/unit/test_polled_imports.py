@@ -32,7 +32,7 @@ from pyarrow import parquet
 from riverrun.config.imports import ImportConfig
 from riverrun.errors import ConfigError, DeserializationError, EngineError, SerializationError, TaskMigratedError
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE
-from riverrun.serde.serdes import LONG
+from riverrun.serde.serdes import JSON, LONG
 from riverrun.transfers import polled_table
 from riverrun.transfers.follower import Follower, FollowOptions, FollowSettings
 from riverrun.transfers.import_progress import Position
@@ -939,6 +939,75 @@ def test_values_that_drivers_of_postgresql_change_are_refused(kind: str, text: s
 @pytest.mark.parametrize(("kind", "text", "value"), KEPT)
 def test_values_of_postgresql_are_kept_as_they_are(kind: str, text: str, value: bytes, postgres: str) -> None:
     assert imported(postgres, kind, text) == [b'{"id":1,"v 1%:{":' + value + b"}"]
+
+
+JSON_TEXTS = ['{"b": 1.10, "aa": [2, "x: y"]}', '{ "aa":[2,"x: y"], "b":1.1 }']
+
+
+def keys_of(url: str, kind: str, texts: Sequence[str], form: RowForm) -> list[bytes | None]:
+    """Import rows with a column of JSON; return their keys."""
+    with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("DROP TABLE IF EXISTS orders")
+        connection.exec_driver_sql(f"CREATE TABLE orders (id int, k {kind})")
+        for number, text in enumerate(texts):
+            connection.exec_driver_sql(f"INSERT INTO orders VALUES ({number}, '{text}')")
+    world = World(replace(ORDERS, source=url, incremental=("id",)), form=form)
+    world.catch_up()
+    return [record[RAW_KEY] for record in world.topic.records]
+
+
+FORMS = [RowForm(key=("k",)), RowForm(key=("k",), key_serde=JSON), RowForm(key=("k",), key_serde=JSON(dict[str, Any]))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["json", "jsonb"])
+@pytest.mark.parametrize("form", FORMS)
+def test_equal_objects_of_postgresql_are_one_key_as_the_serde_writes_it(
+    form: RowForm, kind: str, postgres: str
+) -> None:
+    wanted = JSON.serialize(json.loads(JSON_TEXTS[0]))
+    assert keys_of(postgres, kind, JSON_TEXTS, form) == [wanted, wanted]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_equal_objects_of_duckdb_are_one_key_as_the_serde_writes_it(form: RowForm, tmp_path: Path) -> None:
+    wanted = JSON.serialize(json.loads(JSON_TEXTS[0]))
+    url = f"duckdb:///{tmp_path}/shop.duckdb"
+    assert keys_of(url, "json", JSON_TEXTS, form) == [wanted, wanted]
+    several = RowForm(key=("k", "nr"))
+    row = SourceRow({"k": msgspec.Raw(JSON_TEXTS[1].encode()), "nr": Decimal("1.50")}, "Row 1")
+    assert several.record(row, 5)[0] == b'{"k":' + wanted + b',"nr":1.50}'
+
+
+PLAIN_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), PLAIN_JSON), st.sampled_from([None, 1, "\t"]), st.booleans())
+def test_keys_of_json_are_as_the_serde_writes_them(value: dict[str, Any], indent: Any, is_reversed: bool) -> None:
+    shown = dict(reversed(value.items())) if is_reversed else value
+    row = SourceRow({"k": msgspec.Raw(json.dumps(shown, indent=indent, ensure_ascii=is_reversed).encode())}, "Row 1")
+    for form in FORMS:
+        assert form.record(row, 5)[0] == JSON.serialize(value)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63 - 1))
+def test_keys_of_numbers_are_as_the_serde_writes_them(number: float) -> None:
+    assert FORMS[1].record(SourceRow({"k": number}, "Row 1"), 5)[0] == JSON.serialize(number)
+
+
+@pytest.mark.parametrize("serde", [JSON, JSON(dict[str, Any])])
+def test_fractions_stay_numbers_with_a_serde_of_json(serde: Any) -> None:
+    fields = {"a": Decimal("1.10000000000000000001"), "b": 1.5, "c": msgspec.Raw(b'{"x": 1.10}'), "d": 7}
+    value = RowForm(value_serde=serde).record(SourceRow(fields, "Row 1"), 5)[1]
+    assert value == b'{"a":1.10000000000000000001,"b":1.5,"c":{"x":1.10},"d":7}'
 
 
 TYPES_OF_USERS = ["date_precision", "date_precision[]", "interval_kind", "interval_kind[]", "timestamp_x", "daterange_"]

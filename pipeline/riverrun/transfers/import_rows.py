@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import plain_json
 from riverrun.errors import USER_ERRORS, BrokerError, DeserializationError, RangeError, SerializationError, as_exception
 from riverrun.partitioning import partition_for
 from riverrun.records import EPOCH, moment
@@ -387,16 +387,7 @@ def _in_one_form(value: Any) -> Any:
     >>> bytes(_in_one_form(msgspec.Raw(b'{"b": 1.10, "a": [1e-400]}')))
     b'{"a":[1E-400],"b":1.1}'
     """
-    return msgspec.Raw(exactly(_short_json(bytes(value)))) if isinstance(value, msgspec.Raw) else value
-
-
-def _short(text: str) -> float | Decimal:
-    """Return a fraction of JSON as a double, or as a decimal if doubles do not have it."""
-    exact, double = Decimal(text), float(text)
-    return double if Decimal(repr(double)) == exact else exact
-
-
-_short_json: Callable[[str | bytes], Any] = json_decoder(Any, float_hook=_short).decode
+    return msgspec.Raw(exactly(plain_json(bytes(value)))) if isinstance(value, msgspec.Raw) else value
 
 
 def _text_of(value: Any) -> str | bytes | None:
@@ -415,7 +406,7 @@ def _text_of(value: Any) -> str | bytes | None:
 def _key_by(serde: Serde[Any] | None, found: str | bytes | None) -> bytes | None:
     if serde is None or not is_json(serde) or not isinstance(found, str):
         return _written_by(serde, found)
-    value = _short_json(found)
+    value = plain_json(found)
     return None if value is None else exactly(value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
@@ -139,6 +140,9 @@ def compare_numbers(columns: Columns) -> None:
     @given(NUMBER | SHORT)
     def check(text: str) -> None:
         def is_kept(type_: ColumnType, shown: str) -> bool:
+            # SQLite reads some small and large doubles one unit off in the last place.
+            if is_loose and isinstance(number_of(text), Decimal) and ("e" in shown):
+                return not type_.changes_text(text) and math.isclose(float(shown), float(text), rel_tol=1e-15)
             return number_of(as_shortest(type_, shown)) == number_of(text)
 
         columns.check(text, is_kept)

@@ -67,6 +67,16 @@ exact_json: Callable[[str | bytes], Any] = json_decoder(Any, float_hook=decimal.
 """Decodes JSON with all digits: numbers with a point or an exponent become decimals."""
 
 
+def _double_or_exact(text: str) -> float | decimal.Decimal:
+    double = float(text)
+    shown = repr(double)
+    return double if shown == text or decimal.Decimal(shown) == (exact := decimal.Decimal(text)) else exact
+
+
+plain_json: Callable[[str | bytes], Any] = json_decoder(Any, float_hook=_double_or_exact).decode
+"""Decodes JSON with all digits: numbers that doubles do not have become decimals."""
+
+
 @overload
 def msgpack_decoder(type_: type[T]) -> msgspec.msgpack.Decoder[T]: ...
 @overload

@@ -173,6 +173,36 @@ def test_json_keeps_its_digits(text: str) -> None:
     assert json.loads(found[0].as_py(), parse_float=Decimal)["v"] == json.loads(text, parse_float=Decimal)
 
 
+class Cat(msgspec.Struct, tag=True):
+    weight: float
+    name: str = ""
+
+
+class Dog(msgspec.Struct, tag=True):
+    name: str
+
+
+PARTS = st.text() | st.sampled_from(["0.12345678901234567", "1e5"]) | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.dictionaries(st.text(max_size=3), PARTS | st.lists(PARTS)), st.booleans())
+def test_json_has_one_form_whatever_is_in_its_texts(value: dict[str, Any], is_escaped: bool) -> None:
+    data = json.dumps({**value, "twice": 1}, ensure_ascii=is_escaped)[:-1] + ',"twice": 2}'
+    wanted = msgspec.json.encode({**value, "twice": 2}).decode()
+    for rows, column in (SinkRows.of(STRING, JSON, {}), "value"), (SinkRows.of(STRING, JSON, {"v": "json"}), "v"):
+        written = data if column == "value" else f'{{"v": {data}}}'
+        assert rows.batch(TP, [(b"a", written.encode(), 1, 7, ())]).rows()[0][column] == wanted
+
+
+@given(PARTS, st.floats(allow_nan=False, allow_infinity=False))
+def test_typed_json_is_written_as_its_type_has_it(further: Any, weight: float) -> None:
+    either: Any = Cat | Dog
+    rows = SinkRows.of(STRING, JSON(either), {})
+    data = json.dumps({"type": "Cat", "weight": weight, "further": further}).encode()
+    (row,) = rows.batch(TP, [(b"a", data, 1, 7, ())]).rows()
+    assert row["value"] == msgspec.json.encode(Cat(weight)).decode()
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "problem"),
     [

@@ -32,7 +32,7 @@ from pyarrow import parquet
 from riverrun.config.imports import ImportConfig
 from riverrun.errors import ConfigError, DeserializationError, EngineError, SerializationError, TaskMigratedError
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE
-from riverrun.serde.serdes import LONG
+from riverrun.serde.serdes import JSON, LONG
 from riverrun.transfers import polled_table
 from riverrun.transfers.follower import Follower, FollowOptions, FollowSettings
 from riverrun.transfers.import_progress import Position
@@ -860,7 +860,10 @@ CHANGED = [
     ("timestamptz", "'infinity'"),
     ("interval", "INTERVAL '1 month'"),
     ("interval", "INTERVAL '-1 year 2 days'"),
+    ("interval", "INTERVAL '1 month' - INTERVAL '5 days'"),
+    ("interval", "INTERVAL '5 days' - INTERVAL '1 month'"),
     ("interval[]", "ARRAY[INTERVAL '1 month']"),
+    ("interval[]", "ARRAY[INTERVAL '1 month' - INTERVAL '5 days', INTERVAL '1 day']"),
 ]
 CHANGED_BY_DUCKDB = [
     ("timestamp_s", "'infinity'"),
@@ -936,6 +939,133 @@ def test_values_that_drivers_of_postgresql_change_are_refused(kind: str, text: s
 @pytest.mark.parametrize(("kind", "text", "value"), KEPT)
 def test_values_of_postgresql_are_kept_as_they_are(kind: str, text: str, value: bytes, postgres: str) -> None:
     assert imported(postgres, kind, text) == [b'{"id":1,"v 1%:{":' + value + b"}"]
+
+
+JSON_TEXTS = ['{"b": 1.10, "aa": [2, "x: y"]}', '{ "aa":[2,"x: y"], "b":1.1 }']
+
+
+def keys_of(url: str, kind: str, texts: Sequence[str], form: RowForm) -> list[bytes | None]:
+    """Import rows with a column of JSON; return their keys."""
+    with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("DROP TABLE IF EXISTS orders")
+        connection.exec_driver_sql(f"CREATE TABLE orders (id int, k {kind})")
+        for number, text in enumerate(texts):
+            connection.exec_driver_sql(f"INSERT INTO orders VALUES ({number}, '{text}')")
+    world = World(replace(ORDERS, source=url, incremental=("id",)), form=form)
+    world.catch_up()
+    return [record[RAW_KEY] for record in world.topic.records]
+
+
+FORMS = [RowForm(key=("k",)), RowForm(key=("k",), key_serde=JSON), RowForm(key=("k",), key_serde=JSON(dict[str, Any]))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["json", "jsonb"])
+@pytest.mark.parametrize("form", FORMS)
+def test_equal_objects_of_postgresql_are_one_key_as_the_serde_writes_it(
+    form: RowForm, kind: str, postgres: str
+) -> None:
+    wanted = JSON.serialize(json.loads(JSON_TEXTS[0]))
+    assert keys_of(postgres, kind, JSON_TEXTS, form) == [wanted, wanted]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_equal_objects_of_duckdb_are_one_key_as_the_serde_writes_it(form: RowForm, tmp_path: Path) -> None:
+    wanted = JSON.serialize(json.loads(JSON_TEXTS[0]))
+    url = f"duckdb:///{tmp_path}/shop.duckdb"
+    assert keys_of(url, "json", JSON_TEXTS, form) == [wanted, wanted]
+    several = RowForm(key=("k", "nr"))
+    row = SourceRow({"k": msgspec.Raw(JSON_TEXTS[1].encode()), "nr": Decimal("1.50")}, "Row 1")
+    assert several.record(row, 5)[0] == b'{"k":' + wanted + b',"nr":1.50}'
+
+
+PLAIN_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), PLAIN_JSON), st.sampled_from([None, 1, "\t"]), st.booleans())
+def test_keys_of_json_are_as_the_serde_writes_them(value: dict[str, Any], indent: Any, is_reversed: bool) -> None:
+    shown = dict(reversed(value.items())) if is_reversed else value
+    row = SourceRow({"k": msgspec.Raw(json.dumps(shown, indent=indent, ensure_ascii=is_reversed).encode())}, "Row 1")
+    for form in FORMS:
+        assert form.record(row, 5)[0] == JSON.serialize(value)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63 - 1))
+def test_keys_of_numbers_are_as_the_serde_writes_them(number: float) -> None:
+    assert FORMS[1].record(SourceRow({"k": number}, "Row 1"), 5)[0] == JSON.serialize(number)
+
+
+@pytest.mark.parametrize("serde", [JSON, JSON(dict[str, Any])])
+def test_fractions_stay_numbers_with_a_serde_of_json(serde: Any) -> None:
+    fields = {"a": Decimal("1.10000000000000000001"), "b": 1.5, "c": msgspec.Raw(b'{"x": 1.10}'), "d": 7}
+    value = RowForm(value_serde=serde).record(SourceRow(fields, "Row 1"), 5)[1]
+    assert value == b'{"a":1.10000000000000000001,"b":1.5,"c":{"x":1.10},"d":7}'
+
+
+TYPES_OF_USERS = ["date_precision", "date_precision[]", "interval_kind", "interval_kind[]", "timestamp_x", "daterange_"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TYPES_OF_USERS)
+def test_types_of_users_of_postgresql_may_have_names_like_those_of_times(kind: str, postgres: str) -> None:
+    name, text = kind.removesuffix("[]"), "'{infinity}'" if kind.endswith("[]") else "'infinity'"
+    with sa.create_engine(postgres, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql(f"DROP TYPE IF EXISTS {name} CASCADE")
+        connection.exec_driver_sql(f"CREATE TYPE {name} AS ENUM ('infinity', '1 month')")
+    assert imported(postgres, kind, text) == [f'{{"id":1,"v 1%:{{":"{text[1:-1]}"}}'.encode()]
+
+
+@pytest.mark.parametrize("kind", ["date_precision", "interval_kind", "timestamp_x"])
+def test_types_of_users_of_duckdb_may_have_names_like_those_of_times(kind: str, tmp_path: Path) -> None:
+    with duckdb.connect(tmp_path / "shop.duckdb") as database:
+        database.execute(f"CREATE TYPE {kind} AS ENUM ('infinity', '1 month')")
+    assert imported(f"duckdb:///{tmp_path}/shop.duckdb", kind, "'infinity'") == [b'{"id":1,"v 1%:{":"infinity"}']
+
+
+def test_all_columns_with_changed_values_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE orders (id INT, s STRUCT(a TEXT, b DATE), d DATE, i INTERVAL[])")
+        database.execute("INSERT INTO orders VALUES (1, {'a': 'infinity', 'b': '2026-01-01'}, 'infinity', NULL)")
+    world = World(replace(ORDERS, source=f"duckdb:///{path}", incremental=("id",)))
+    with pytest.raises(SerializationError, match="column d has an infinite time"):
+        world.catch_up()
+    with duckdb.connect(path) as database:
+        database.execute("UPDATE orders SET i = [INTERVAL '1 year' - INTERVAL '11 months']")
+    with pytest.raises(SerializationError, match="columns d, i have an infinite time"):
+        world.catch_up()
+
+
+def test_an_error_about_a_value_says_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE orders (id INT, word TEXT)")
+        database.execute("INSERT INTO orders VALUES (1, 'x')")
+    query = "SELECT id, CAST(word AS INT) AS n FROM orders"
+    world = World(replace(ORDERS, source=f"duckdb:///{path}", table="", query=query, incremental=("id",)))
+    with pytest.raises(ConfigError, match="cannot be read: Conversion Error") as raised:
+        world.catch_up()
+    assert "isfinite" not in str(raised.value)
+
+
+@pytest.mark.slow
+def test_an_error_of_postgresql_about_a_value_says_its_reason(postgres: str) -> None:
+    with sa.create_engine(postgres, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("DROP TABLE IF EXISTS orders")
+        connection.exec_driver_sql("CREATE TABLE orders (id int, d int)")
+        connection.exec_driver_sql("INSERT INTO orders VALUES (1, 0)")
+    query = "SELECT id, 1 / d AS n FROM orders"
+    with pytest.raises(ConfigError, match="cannot be read: division by zero") as raised:
+        World(replace(ORDERS, source=postgres, table="", query=query, incremental=("id",))).catch_up()
+    assert "isfinite" not in str(raised.value)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.decoders import converter
+from riverrun.decoders import converter, plain_json
 from riverrun.serde.serdes import refuse_odd_numbers
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 _moment = converter(dt.datetime)
 _NANOS = re.compile(r"(:\d\d|T[\dHM]*\d)[.,]\d{6}\d*[1-9]")
 _LONG_FRACTION = re.compile(rb"(?=[\d.]{17})\d+\.\d|\d[eE]")
-"""Fractions that doubles may not have: those with more than 15 digits, and exponents."""
+"""Fractions that doubles may not have: those with more than 15 digits, and exponents. Texts may match as well."""
+_exactly = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class TimeMisfitError(ValueError):
@@ -96,14 +97,14 @@ def refuse_cut_times(value: Any, written: Any) -> None:
 
 
 def written_json(data: bytes | msgspec.Raw, value: Any) -> str | None:
-    """Return JSON that was read as a value, with the digits that fractions have there.
+    """Return JSON that was read as a value without a type, with the digits that fractions have there.
 
     >>> written_json(b'{"a": 1.10000000000000000001}', {"a": 1.1})
     '{"a":1.10000000000000000001}'
     """
     if value is None:
         return None
-    return msgspec.json.format(data, indent=-1).decode() if _LONG_FRACTION.search(data) else json_of(value)
+    return _exactly(plain_json(data)).decode() if _LONG_FRACTION.search(data) else json_of(value)
 
 
 def json_of(value: Any) -> str:

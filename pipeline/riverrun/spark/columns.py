@@ -146,9 +146,9 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
 
 
 def whole_column(name: str, serde: Serde[Any]) -> tuple[tuple[FrameColumn], Callable[[bytes], Any]]:
-    """Return the column for whole values of a serde, and what reads it; JSON keeps its digits."""
+    """Return the column for whole values of a serde, and what reads it; JSON without a type keeps its digits."""
     column, read = column_of(name, serde.value_type), exact_reader(serde)
-    if not (column.is_variant and is_json(serde)):
+    if not (serde.value_type is Any and is_json(serde)):
         return (column,), read
     return (replace(column, of=_same),), lambda data: written_json(data, read(data))
 

@@ -135,12 +135,16 @@ def bytes_of_text(text: str) -> bytes:
         raise ValueError(f"{shortened(text, _SHOWN)} is not Base64: {error}") from None
 
 
+_OF_DOUBLES = decimal.Context(prec=17)
+"""Rounds no double; the context of a thread may be a user's."""
+
+
 def double_text(value: float) -> str:
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if value == 0 or 1e-3 <= abs(value) < 1e7:  # noqa: PLR2004 - Java's bounds of plain notation
         return repr(value) if "e" not in repr(value) else f"{value:f}"
-    digits, _, exponent = f"{decimal.Decimal(repr(value)).normalize():E}".partition("E")
+    digits, _, exponent = f"{decimal.Decimal(repr(value)).normalize(_OF_DOUBLES):E}".partition("E")
     return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
 
 

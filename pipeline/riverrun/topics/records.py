@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from riverrun.decoders import exact_json
 from riverrun.errors import (
     USER_ERRORS,
@@ -25,7 +23,7 @@ from riverrun.records import Headers, OffsetRange, OffsetVector, TopicPartition,
 from riverrun.serde.api import shown_reader
 from riverrun.serde.serdes import BYTES, JSON, STRING, UUID
 from riverrun.spark.ranges import time_ms
-from riverrun.topics.serdes import from_text, jsonable
+from riverrun.topics.serdes import bytes_of, exactly, from_text, jsonable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -166,8 +164,6 @@ def _parsed(text: str) -> OffsetVector:
         raise RangeError(str(error)) from error
 
 
-# As `JSON` writes, but numbers keep the digits that they were read with.
-_exactly = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
 _Fields = tuple[bytes | None, bytes | None, int, Headers]
 
 
@@ -209,7 +205,7 @@ class LineFormat:
         if self.key is not None:
             key = _field(value, self.key)
         at_ms = now_ms if self.timestamp is None else _time(_field(value, self.timestamp))
-        return _bytes(self.key_serde, key), _bytes(self.value_serde, value), at_ms, ()
+        return bytes_of(self.key_serde, key), bytes_of(self.value_serde, value), at_ms, ()
 
     def _split(self, line: str) -> tuple[str | None, str]:
         if self.separator is None:
@@ -236,7 +232,7 @@ class RecordFormat:
         if not isinstance(found, dict) or not found.keys() & {"key", "value"}:
             raise ValueError("it is not a JSON object with a key or a value")
         key, value = (
-            _bytes(serde, _of_json(serde, found.get(name)))
+            bytes_of(serde, _of_json(serde, found.get(name)))
             for name, serde in (("key", self.key_serde), ("value", self.value_serde))
         )
         at_ms = now_ms if found.get("timestamp") is None else _time(found["timestamp"])
@@ -260,7 +256,7 @@ def _of_json(serde: Serde[Any], value: Any) -> Any:
     if value is None:
         return None
     is_text = isinstance(value, str) and serde in {STRING, BYTES, UUID}
-    return from_text(serde, value if is_text else _exactly(value).decode())
+    return from_text(serde, value if is_text else exactly(value).decode())
 
 
 def _header(given: Any) -> tuple[str, bytes | None]:
@@ -307,12 +303,6 @@ def _text(raw: bytes) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} is not UTF-8 ({raw[error.start]:#04x})") from error
-
-
-def _bytes(serde: Serde[Any], value: Any) -> bytes | None:
-    if value is None:
-        return None
-    return _exactly(value) if serde is JSON else serde.serialize(value)
 
 
 def _field(value: Any, name: str) -> Any:

@@ -23,6 +23,7 @@ from riverrun.serde.serdes import (
     SHORT,
     STRING,
     UUID,
+    is_json,
     without_odd_numbers,
 )
 from riverrun.serde.windowed import session_windowed, windowed_of_size_ms
@@ -151,7 +152,7 @@ def time_text(time_ms: int) -> str:
 
 
 def from_text(serde: Serde[Any], text: str) -> Any:
-    """Convert text to a key or value for a serde. Fractions of untyped JSON keep their digits, as decimals.
+    """Convert text to a key or value for a serde. Fractions of JSON keep their digits, as decimals, until `bytes_of`.
 
     >>> from_text(LONG, "7"), from_text(STRING, "7"), from_text(JSON, "[7, 1.10]")
     (7, '7', [7, Decimal('1.10')])
@@ -162,9 +163,24 @@ def from_text(serde: Serde[Any], text: str) -> Any:
         return bytes.fromhex(text.removeprefix("0x"))
     if serde is UUID:
         return uuid.UUID(text)
-    if serde is JSON:
+    if is_json(serde):
         return exact_json(text)
     if serde.of_text is not None:
         return serde.of_text(text)
     value = msgspec.json.decode(text)
     return float(value) if serde in {DOUBLE, FLOAT} and value in ODD_NUMBERS else value
+
+
+exactly = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
+"""Encodes JSON as `JSON` does, but numbers keep the digits that they were read with."""
+
+
+def bytes_of(serde: Serde[Any], value: Any) -> bytes | None:
+    """Serialize what `from_text` returns: decimals are numbers of JSON.
+
+    >>> bytes_of(JSON, from_text(JSON, "[7, 1.10]")), JSON.serialize(from_text(JSON, "[7, 1.10]"))
+    (b'[7,1.10]', b'[7,"1.10"]')
+    """
+    if value is None:
+        return None
+    return exactly(value) if is_json(serde) else serde.serialize(value)

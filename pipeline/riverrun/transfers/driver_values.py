@@ -4,60 +4,79 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import sqlalchemy as sa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 CHANGED = "riverrun_changed"
-"""The column that names the first column of a row with such a value; null for most rows."""
+"""The column with the numbers of checks that a row has not passed; empty for most rows."""
 
 _MONTHS = "extract(year from {0}) <> 0 OR extract(month from {0}) <> 0"
 _IN_PARTS = re.compile(r"\[|\(|range$")
 """In types of values that have parts: arrays, structures, ranges."""
-_DIALECTS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "postgresql": (
-        (r"^(date|timestamp)", "NOT isfinite({0})"),
-        ("^interval", f"NOT isfinite({{0}}) OR {_MONTHS}"),
-        ("^time ", "extract(hour from {0}) = 24"),
-    ),
-    "duckdb": (("^DATE", "isinf({0})"), ("^TIMESTAMP", "isinf(CAST({0} AS TIMESTAMP))"), ("^INTERVAL", _MONTHS)),
+_DIGITS = re.compile(r"\(\d\)")
+_DIALECTS: Mapping[str, Mapping[str, str]] = {
+    "postgresql": {
+        r"date|timestamp with(out)? time zone": "NOT isfinite({0})",
+        r"interval": f"NOT isfinite({{0}}) OR {_MONTHS}",
+        r"time with(out)? time zone": "extract(hour from {0}) = 24",
+    },
+    "duckdb": {
+        r"DATE": "isinf({0})",
+        r"TIMESTAMP(_S|_MS| WITH TIME ZONE)?": "isinf(CAST({0} AS TIMESTAMP))",
+        r"INTERVAL": _MONTHS,
+    },
 }
 """Per database, conditions of values that its drivers change, by patterns of types."""
-_PARTS: Mapping[str, tuple[str, str]] = {
-    "postgresql": (r"date|time|interval|^ts", "CAST({0} AS text) ~ '(infinity|24:00|mon|year)'"),
-    "duckdb": (r"DATE|TIME|INTERVAL", "regexp_matches(CAST({0} AS VARCHAR), 'infinity|month|year')"),
-}
-"""Of values with parts, whose texts may have these words as well: Python looks at what the driver has returned."""
 _ENDS = {dt.datetime.max, dt.datetime.min, dt.date.max, dt.date.min}  # noqa: DTZ901 - zones are removed
-_SHORTEST_MONTH = 28
-_NAME, _TEXT = '"', "'"
 
 
-def with_changed(connection: sa.Connection, rows: Any) -> sa.TextClause:
-    """Return what to select of rows: all columns, and `CHANGED` if a column may have such values."""
-    dialect = connection.dialect
-    found = [
-        f"WHEN {condition.format(_quoted(name, _NAME))} THEN {_quoted(name, _TEXT)}"
-        for name, kind in _types(connection, rows)
-        if (condition := _condition(dialect.name, kind)) is not None
-    ]
-    text = f"*, CASE {' '.join(found)} END AS {CHANGED}" if found else "*"
-    return sa.text(text.replace(":", "\\:"))
+def _always(_value: Any) -> bool:
+    return True
 
 
-def problem_of(fields: dict[str, Any]) -> str | None:
-    """Take `CHANGED` from a row, and return what is wrong; None if nothing is."""
-    name = fields.pop(CHANGED, None)
-    if name is None or not _may_be_changed(fields[name]):
-        return None
-    return (
-        f"column {name} has an infinite time, months or 24:00, which Python does not have"
-        " (a query can cast it to a text)"
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition of values of a column that the driver changes.
+
+    Args:
+        column: The column.
+        condition: The condition in SQL.
+        is_changed: Looks at what the driver has returned, where texts within the value may fulfil the condition as well.
+    """
+
+    column: str
+    condition: str
+    is_changed: Callable[[Any], bool] = _always
+
+
+def with_changed(connection: sa.Connection, rows: Any) -> tuple[sa.TextClause, tuple[Check, ...]]:
+    """Return what to select of rows: all columns, and `CHANGED` if a column may have such values; and its checks."""
+    database = connection.dialect.name
+    checks = tuple(check for name, kind in _types(connection, rows) for check in _checks(database, name, kind))
+    if not checks:
+        return sa.text("*"), ()
+    found = (
+        f"CASE WHEN {check.condition.format(_quoted(check.column))} THEN '{number} ' ELSE '' END"
+        for number, check in enumerate(checks)
     )
+    return sa.text(f"*, {' || '.join(found)} AS {CHANGED}".replace(":", "\\:")), checks
+
+
+def problem_of(fields: dict[str, Any], checks: Sequence[Check]) -> str | None:
+    """Take `CHANGED` from a row, and return what is wrong; None if nothing is."""
+    numbers = fields.pop(CHANGED, "").split()
+    failed = (checks[int(number)] for number in numbers)
+    names = list(dict.fromkeys(each.column for each in failed if each.is_changed(fields[each.column])))
+    if not names:
+        return None
+    whose = f"column {names[0]} has" if len(names) == 1 else f"columns {', '.join(names)} have"
+    return f"{whose} an infinite time, months or 24:00, which Python does not have (a query can cast it to a text)"
 
 
 def json_as_written(text: str | bytes) -> msgspec.Raw:
@@ -65,9 +84,10 @@ def json_as_written(text: str | bytes) -> msgspec.Raw:
     return msgspec.Raw(text.encode() if isinstance(text, str) else bytes(text))
 
 
-def _quoted(name: str, mark: str) -> str:
+def _quoted(name: str) -> str:
     # Not by the dialect, which doubles per cent signs, as a text of SQLAlchemy's does again.
-    return f"{mark}{name.replace(mark, mark * 2)}{mark}"
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _types(connection: sa.Connection, rows: Any) -> Iterable[tuple[str, str]]:
@@ -83,26 +103,61 @@ def _types(connection: sa.Connection, rows: Any) -> Iterable[tuple[str, str]]:
     return list(zip((name for name, _ in columns), connection.execute(named).one(), strict=True))
 
 
-def _condition(database: str, kind: str) -> str | None:
-    if _IN_PARTS.search(re.sub(r"\(\d\)", "", kind)):
-        words, condition = _PARTS[database]
-        return condition if re.search(words, kind) else None
-    return next((condition for pattern, condition in _DIALECTS[database] if re.match(pattern, kind)), None)
+def _checks(database: str, name: str, kind: str) -> Iterable[Check]:
+    kind = _DIGITS.sub("", kind)
+    if _IN_PARTS.search(kind):
+        return [
+            Check(name, condition, is_changed)
+            for words, condition, is_changed in _PARTS[database]
+            if words.search(kind)
+        ]
+    return [Check(name, each) for pattern, each in _DIALECTS[database].items() if re.fullmatch(pattern, kind)]
 
 
-def _may_be_changed(value: Any) -> bool:
+def _is_interval(value: Any) -> bool:
+    # One with months may have any number of days: a month less five days has 25.
+    return isinstance(value, dt.timedelta)
+
+
+def _is_end(value: Any) -> bool:
     match value:
         case dt.datetime():
             return value.replace(tzinfo=None) in _ENDS
         case dt.date():
             return value in _ENDS
-        case dt.timedelta():
-            return abs(value.days) >= _SHORTEST_MONTH
         case dt.time():
             return value.replace(tzinfo=None) == dt.time.min
-        case dict():
-            return any(map(_may_be_changed, value.values()))
-        case list() | tuple() | set():
-            return any(map(_may_be_changed, value))
-    # Ranges of psycopg.
-    return any(_may_be_changed(getattr(value, end, None)) for end in ("lower", "upper") if not isinstance(value, str))
+    return False
+
+
+def _with_part(is_changed: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return whether a value has a part of a kind."""
+
+    def has(value: Any) -> bool:
+        match value:
+            case dict():
+                return any(map(has, value.values()))
+            case list() | tuple() | set():
+                return any(map(has, value))
+            case str():
+                return False
+        # Ranges of psycopg.
+        ends = (getattr(value, end, None) for end in ("lower", "upper"))
+        return is_changed(value) or any(end is not None and is_changed(end) for end in ends)
+
+    return has
+
+
+_TIMES = (re.compile("date|time|^ts", re.IGNORECASE), _with_part(_is_end))
+_INTERVALS = (re.compile("interval", re.IGNORECASE), _with_part(_is_interval))
+_PARTS: Mapping[str, Sequence[tuple[re.Pattern[str], str, Callable[[Any], bool]]]] = {
+    "postgresql": (
+        (_TIMES[0], "CAST({0} AS text) ~ '(infinity|24:00)'", _TIMES[1]),
+        (_INTERVALS[0], "CAST({0} AS text) ~ '(infinity|[0-9] (mon|year))'", _INTERVALS[1]),
+    ),
+    "duckdb": (
+        (_TIMES[0], "contains(CAST({0} AS VARCHAR), 'infinity')", _TIMES[1]),
+        (_INTERVALS[0], "regexp_matches(CAST({0} AS VARCHAR), '[0-9] (month|year)')", _INTERVALS[1]),
+    ),
+}
+"""Of values with parts: their types, conditions of their texts, and what Python looks for."""

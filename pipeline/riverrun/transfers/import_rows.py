@@ -16,12 +16,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riverrun.decoders import plain_json
 from riverrun.errors import USER_ERRORS, BrokerError, DeserializationError, RangeError, SerializationError, as_exception
 from riverrun.partitioning import partition_for
 from riverrun.records import EPOCH, moment
+from riverrun.serde.serdes import is_json
 from riverrun.spark.failures import on_executor
 from riverrun.spark.ranges import time_ms
-from riverrun.topics.serdes import from_text
+from riverrun.topics.serdes import bytes_of, exactly, from_text
 from riverrun.transfers.text_files import field_text
 from riverrun.transfers.text_frames import BAD, FILE, KEY, LINE, OBJECT, OWN, TIME, TIME_KIND, VALUE, name_of
 
@@ -326,7 +328,7 @@ class RowForm:
             if row.problem is not None:
                 raise ValueError(row.problem)
             return (
-                _written_by(self.key_serde, self._key(row)),
+                _key_by(self.key_serde, self._key(row)),
                 _written_by(self.value_serde, self._value(row)),
                 self._time(row, now_ms),
             )
@@ -345,9 +347,11 @@ class RowForm:
     def _key(self, row: SourceRow) -> str | bytes | None:
         if not self.key:
             return None
-        if len(self.key) == 1:
-            return _text_of(_field(row, self.key[0]))
         parts = {name: _field(row, name) for name in sorted(self.key)}
+        if row.text is None:
+            parts = {name: _in_one_form(value) for name, value in parts.items()}
+        if len(self.key) == 1:
+            return _text_of(parts[self.key[0]])
         return _encode(_plain(parts, self.not_a_number)).decode()
 
     def _value(self, row: SourceRow) -> str | bytes | None:
@@ -377,6 +381,15 @@ def _field(row: SourceRow, name: str) -> Any:
     return row.fields[name]
 
 
+def _in_one_form(value: Any) -> Any:
+    """Return JSON of a database as the JSON serde writes it, in which equal objects have equal bytes.
+
+    >>> bytes(_in_one_form(msgspec.Raw(b'{"b": 1.10, "a": [1e-400]}')))
+    b'{"a":[1E-400],"b":1.1}'
+    """
+    return msgspec.Raw(exactly(plain_json(bytes(value)))) if isinstance(value, msgspec.Raw) else value
+
+
 def _text_of(value: Any) -> str | bytes | None:
     """Return a value as text or bytes, as Spark casts it."""
     if isinstance(value, msgspec.Raw):
@@ -390,12 +403,19 @@ def _text_of(value: Any) -> str | bytes | None:
     return _encode(_plain(value, "fail")).decode() if isinstance(value, dict | list) else str(value)
 
 
+def _key_by(serde: Serde[Any] | None, found: str | bytes | None) -> bytes | None:
+    if serde is None or not is_json(serde) or not isinstance(found, str):
+        return _written_by(serde, found)
+    value = plain_json(found)
+    return None if value is None else exactly(value)
+
+
 def _written_by(serde: Serde[Any] | None, found: str | bytes | None) -> bytes | None:
     if found is None:
         return None
     if serde is None or isinstance(found, bytes):
         return found if isinstance(found, bytes) else found.encode()
-    return serde.serialize(from_text(serde, found))
+    return bytes_of(serde, from_text(serde, found))
 
 
 def _time_of(value: Any, column: str) -> int | None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from riverrun.config.imports import ImportConfig
+    from riverrun.transfers.driver_values import Check
 
 # A count is only for reports, and must not scan a large table.
 _MOST_COUNTED = 100_000
@@ -61,7 +62,10 @@ _MARKED = re.compile(r"(-?\d+) UTC")
 # Time zones that the database does not name, and clocks that differ.
 _LONGEST_AHEAD = dt.timedelta(days=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
+_ROW_HINT = "Correct the row, or select the others by a query."
 _FINITE_HINT = "Correct the row, or select the others by a query, such as one with WHERE isfinite(at)."
+_NO_TIME = re.compile(r"parse date|year -?\d+ is out of range|date value out of range")
+"""In errors of drivers about times that Python does not have."""
 _BACKWARDS_HINT = (
     "If it was refilled, rename the import, which imports everything."
     ' If its newest rows were deleted, write backwards = "ignore".'
@@ -88,6 +92,7 @@ class PolledTable:
         self._clock = clock
         self._look = _look_by_index(self._from, self._columns)
         self._selected = sa.text("*")
+        self._checks: Sequence[Check] = ()
         self._upto: str | None = None
         self._key: str | None = None
         self._has_mark = False
@@ -121,7 +126,7 @@ class PolledTable:
                 raise ConfigError(message, hint="Records have each name once: give one of them another by AS.")
             self._refuse_finer()
             with self._engine.connect() as connection:
-                self._selected = with_changed(connection, self._from)
+                self._selected, self._checks = with_changed(connection, self._from)
             if self._is_of_mysql and self._upto is not None and not self._has_mark:
                 self._refuse_shifted()
             if self._table is not None:
@@ -336,7 +341,7 @@ class PolledTable:
 
     def _row(self, row: Any) -> SourceRow:
         fields = dict(row)
-        problem = problem_of(fields)
+        problem = problem_of(fields, self._checks)
         self._require(list(fields))
         place = f"The row of {self._what.lower()} with {self._columns[0]} {fields[self._columns[0]]}"
         return SourceRow(fields, place, problem=problem)
@@ -355,8 +360,7 @@ class PolledTable:
             raise self._error(error) from error
         # PostgreSQL has years that Python has not.
         except (ValueError, OverflowError) as error:
-            message = f"{self._what} at {self._address} has a value that cannot be read: {error}"
-            raise ConfigError(message, hint=_FINITE_HINT) from error
+            raise self._unreadable(str(error)) from error
 
     def _error(self, error: SQLAlchemyError) -> ConfigError | EngineError:
         reason = reason_of(error)
@@ -374,12 +378,14 @@ class PolledTable:
             return waiting
         # SQLite reports a missing table or column with another class than other databases.
         if isinstance(error, DataError):
-            return ConfigError(
-                f"{self._what} at {self._address} has a value that cannot be read: {reason}", hint=_FINITE_HINT
-            )
+            return self._unreadable(reason)
         if isinstance(error, ProgrammingError) or reason.startswith("no such "):
             return ConfigError(f"{self._what} at {self._address} cannot be read: {reason}")
         return waiting
+
+    def _unreadable(self, reason: str) -> ConfigError:
+        hint = _FINITE_HINT if _NO_TIME.search(reason) else _ROW_HINT
+        return ConfigError(f"{self._what} at {self._address} has a value that cannot be read: {reason}", hint=hint)
 
 
 def _digits_query(table: sa.TableClause, dialect: Any) -> tuple[str, dict[str, str]]:

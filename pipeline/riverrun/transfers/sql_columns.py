@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import struct
 from dataclasses import dataclass
 from dataclasses import field as declared
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from riverrun.errors import ConfigError
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, RefusedRecordsError
 from riverrun.records import shortened
+from riverrun.transfers.sql_texts import changes_number, changes_time, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,9 +29,14 @@ _SINGLE_FLOAT = frozenset({"mysql", "mariadb", "duckdb"})
 """Databases whose FLOAT has 32 bits."""
 _DOUBLE_DIGITS, _SINGLE_DIGITS, _INT_BITS, _MICRO_DIGITS = 15, 6, 32, 6
 _SHOWN = 100
-_KINDS = {"DATE": "date", "TIME": "time", "TIMETZ": "time", "MONEY": "exact", "SMALLMONEY": "exact"}
+# SQL Server's SMALLDATETIME has minutes.
+_KINDS = {"DATE": "date", "SMALLDATETIME": "date", "MONEY": "exact", "SMALLMONEY": "exact"}
 # PostgreSQL's depends on its locale, and SQL Server has four.
 _DIGITS = {"MONEY": 2, "SMALLMONEY": 4}
+_SECOND_DIGITS = {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3, "TIMESTAMP_NS": 9, "TIMESTAMPTZ_NS": 9, "TIME_NS": 9}
+"""Digits of a second that types of DuckDB have in their names."""
+_ZONED = frozenset({"TIMETZ", "TIMESTAMPTZ", "TIMESTAMPTZ_NS", "DATETIMEOFFSET"})
+_WITH_ZONE = re.compile(r"WITH (LOCAL )?TIME ZONE")
 _ALIKE = (("a", "A"), ("a", "á"), ("a", "a "))
 """Texts that collations take for equal: without case, without accents, and with padding."""
 # Names are compared without case, also if they are quoted.
@@ -44,12 +48,14 @@ class ColumnType:
     """A type of a column: its kind, and its digits after the point or of a second; None if they have no limit.
 
     Args:
-        drops_zone: Whether the offset of a time that is written as text is left out.
+        drops_zone: Whether the zone of a time that is written as text is left out.
+        is_loose: Whether texts are kept that are no values of the type, as SQLite does.
     """
 
     kind: str
     digits: int | None = None
     drops_zone: bool = declared(default=False, repr=False, compare=False)
+    is_loose: bool = declared(default=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, text: str, dialect: str) -> ColumnType:
@@ -62,8 +68,7 @@ class ColumnType:
         if found is None:
             return cls("other")
         if dialect == "sqlite":
-            kind = _affinity(text.upper())
-            return cls(kind, _DOUBLE_DIGITS if kind == "text" else None)
+            return cls(_affinity(text.upper()), is_loose=True)
         name, first = found["name"], int(found["first"]) if found["first"] else None
         if _WHOLE.fullmatch(name):
             return cls("whole")
@@ -73,20 +78,29 @@ class ColumnType:
             return cls("single")
         if name in {"FLOAT", "DOUBLE", "FLOAT8"}:
             return cls("double")
-        if name.startswith(("TIMESTAMP", "DATETIME")):
-            # DuckDB has the unit in the name, and MySQL seconds by default.
-            usual = 0 if first is None and dialect in {"mysql", "mariadb"} else first
-            is_zoned = name == "TIMESTAMPTZ" or "WITH TIME ZONE" in text.upper()
-            drops_zone = dialect in {"postgresql", "duckdb"} and not is_zoned
-            return cls("moment", {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3}.get(name, usual), drops_zone)
+        if name.startswith(("TIME", "DATETIME")):
+            is_zoned = name in _ZONED or _WITH_ZONE.search(text.upper()) is not None
+            return cls._of_times(name, first, dialect, is_zoned=is_zoned)
         return cls(_KINDS.get(name) or ("text" if _TEXT.fullmatch(name) else "other"), _DIGITS.get(name, first))
+
+    @classmethod
+    def _of_times(cls, name: str, digits: int | None, dialect: str, *, is_zoned: bool) -> ColumnType:
+        kind = "time" if name in {"TIME", "TIMETZ", "TIME_NS"} else "moment"
+        is_of_mysql = dialect in {"mysql", "mariadb"}
+        if digits is None:
+            # SQL Server's DATETIME has steps of 1/300 s.
+            usual = 0 if is_of_mysql else 2 if (name, dialect) == ("DATETIME", "mssql") else _MICRO_DIGITS
+            digits = _SECOND_DIGITS.get(name, usual)
+        # MySQL converts offsets to the zone of the session, which is UTC.
+        is_converted = dialect == "mysql" and kind == "moment"
+        return cls(kind, digits, drops_zone=not (is_zoned or is_converted))
 
     def changes(self, kind: pa.DataType) -> bool:
         """Return whether values of an Arrow type may become others in this column, without an error."""
         if pa.types.is_floating(kind):
             is_cut = self.kind == "whole" or (self.kind == "exact" and self.digits is not None)
             # SQLite writes fractions into texts with 15 digits.
-            is_short = self.kind == "single" or (self.kind == "text" and self.digits is not None)
+            is_short = self.kind == "single" or (self.kind == "text" and self.is_loose)
             return is_cut or (is_short and kind == pa.float64())
         if pa.types.is_decimal(kind):
             most = {
@@ -105,9 +119,7 @@ class ColumnType:
                 self.kind, kind.bit_width
             )
         if pa.types.is_timestamp(kind):
-            return self.kind in {"date", "time"} or (
-                self.kind == "moment" and self.digits is not None and self.digits < _MICRO_DIGITS
-            )
+            return self.kind in {"date", "time"} or (self.kind == "moment" and (self.digits or 0) < _MICRO_DIGITS)
         return False
 
     def changes_text(self, text: str) -> bool:
@@ -116,62 +128,19 @@ class ColumnType:
         >>> [ColumnType("exact", 2).changes_text(text) for text in ("1.50", "1.500", "1.505")]
         [False, False, True]
         """
-        if self.kind == "date":
-            return ":" in text
-        if self.kind in {"moment", "time"}:
-            fraction = _SECONDS.search(text)
-            digits = _MICRO_DIGITS if self.digits is None else min(self.digits, _MICRO_DIGITS)
-            is_cut = fraction is not None and len(fraction[1].rstrip("0")) > digits
-            is_shifted = self.drops_zone and _OFFSET.search(text) is not None
-            return is_cut or is_shifted or (self.kind == "time" and _DATE.match(text) is not None)
-        number = _decimal(text) if self.kind in _NUMBERS else None
-        if number is None:
+        if self.kind in _TIMES:
+            return changes_time(text, self.kind, self.digits or 0, drops_zone=self.drops_zone)
+        if self.kind == "text":
+            # By the standard, spaces are no error.
+            return self.digits is not None and len(text.rstrip(" ")) <= self.digits < len(text)
+        if self.is_loose and not is_number(text):
             return False
-        exponent = number.normalize().as_tuple().exponent
-        if self.kind == "single":
-            return not _is_single(number)
-        if self.kind in {"double", "numeric"}:
-            # SQLite has whole numbers of 64 bits in such columns.
-            is_whole = self.kind == "numeric" and int(exponent) >= 0 and abs(number) < _WHOLE_END
-            return not is_whole and Decimal(repr(float(number))) != number
-        most = 0 if self.kind == "whole" else self.digits
-        return most is not None and -int(exponent) > most
+        return changes_number(text, self.kind, self.digits)
 
 
-_SECONDS = re.compile(r":\d\d[.,](\d+)")
-_OFFSET = re.compile(r":\d\d.*[+-](?!00(:?00)?$)\d\d")
-_DATE = re.compile(r"\s*\d+-\d")
-_NUMBERS = frozenset({"whole", "exact", "single", "double", "numeric"})
-_WHOLE_END = 2**63
-_MOST_SINGLE_DIGITS = 9
-_OF_TEXTS = _NUMBERS | {"date", "moment", "time"}
+_TIMES = frozenset({"date", "moment", "time"})
+_OF_TEXTS = frozenset({"whole", "exact", "single", "double", "numeric", "text"}) | _TIMES
 """Kinds of columns that may change texts."""
-
-
-def _decimal(text: str) -> Decimal | None:
-    try:
-        found = Decimal(text.strip())
-    except InvalidOperation:
-        return None
-    return found if found.is_finite() else None
-
-
-def _is_single(number: Decimal) -> bool:
-    """Return whether 32 bits hold a number, as databases show it: with the fewest digits that identify the value.
-
-    >>> [_is_single(Decimal(text)) for text in ("0.1", "16777216", "16777217", "0.123456789")]
-    [True, True, False, False]
-    """
-    try:
-        held = struct.pack("f", number)
-    except OverflowError:
-        return False
-    (value,) = struct.unpack("f", held)
-    shown = (f"{value:.{digits}g}" for digits in range(1, _MOST_SINGLE_DIGITS))
-    shortest = next(
-        (text for text in shown if struct.pack("f", float(text)) == held), f"{value:.{_MOST_SINGLE_DIGITS}g}"
-    )
-    return Decimal(shortest) == number
 
 
 def require_texts(batch: SinkBatch, types: Mapping[str, ColumnType], table: str) -> None:
@@ -184,10 +153,13 @@ def require_texts(batch: SinkBatch, types: Mapping[str, ColumnType], table: str)
                 offset = offsets[row].as_py()
                 reasons[batch.tp, offset] = (
                     f"Record {batch.tp}@{offset} has {shortened(text, _SHOWN)} in column {name},"
-                    f" which table {table} would round or cut"
+                    f" which table {table} would round, cut, or read as something else"
                 )
     if reasons:
-        hint = "Alter the column, or let the export skip such records: deserialization_exception_handler."
+        hint = (
+            "Write plain numbers, and times as ISO 8601 does. Or alter the column, or let the export skip such records:"
+            " deserialization_exception_handler."
+        )
         raise RefusedRecordsError(next(iter(reasons.values())), reasons, hint=hint)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from riverrun.sql.planning.planner import StatementPlan, build_sql
 from riverrun.sql.statement_parser import parse
 from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Array, Primitive
+from riverrun.sql.values import double_text
 from tests.depth import DEEP
 from tests.unit.sql.functions.calls import call
 
@@ -515,3 +517,11 @@ def test_the_limits_leave_room_for_records() -> None:
 def test_a_pattern_of_dates_takes_linear_time(pattern: str, text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         call("PARSE_TIMESTAMP", "STRING STRING", text, pattern)
+
+
+@given(st.floats())
+def test_texts_of_doubles_do_not_depend_on_the_context_of_a_user(value: float) -> None:
+    with decimal.localcontext(prec=3):
+        shown = double_text(value)
+    assert shown == double_text(value)
+    assert repr(float(shown)) == repr(value)

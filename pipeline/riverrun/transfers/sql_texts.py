@@ -1,0 +1,126 @@
+"""Judges texts for columns of numbers and times: whether a database would hold another value, without an error.
+
+Texts that databases read each in another way count as changed: words for times, other orders of dates, signs of money.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from decimal import Decimal, InvalidOperation
+
+_WORDS = frozenset({"nan", "inf", "infinity"})
+"""Texts without digits that columns of numbers may hold; other columns refuse them."""
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+_WHOLE_END = 2**63
+_MOST_SINGLE_DIGITS = 9
+_DATE = r"[0-9]{4,}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{4}/[0-9]{1,2}/[0-9]{1,2}|[0-9]{8}"
+_CLOCK = r"[0-9]{1,2}:[0-5]?[0-9](?::[0-5]?[0-9](?:[.,](?P<fraction>[0-9]+))?)?|[0-9]{6}"
+_ZONE = r"[a-z][\w/+-]*|[+-][0-9]{1,2}(?::?[0-9]{2}){0,2}"
+_TIME = re.compile(
+    rf"(?:(?P<date>{_DATE})(?:[T ]|$))?(?:(?P<clock>{_CLOCK}) ?(?P<zone>{_ZONE})?)?", re.IGNORECASE | re.ASCII
+)
+"""ISO 8601, and how databases show times."""
+_INFINITE = frozenset({"infinity", "-infinity"})
+_UTC = frozenset({"z", "utc", "gmt"})
+
+
+def changes_number(text: str, kind: str, digits: int | None) -> bool:
+    """Return whether a column of numbers would hold another number than a text.
+
+    Args:
+        text: The text.
+        kind: `whole`, `exact`, `single`, `double`, or SQLite's `numeric`.
+        digits: Those after the point of an `exact` number; None if it has no limit.
+
+    >>> [changes_number(text, "exact", 2) for text in ("1.50", "1.500", "1.505", "$1")]
+    [False, False, True, True]
+    """
+    number = _decimal_in(text.strip())
+    if number is None:
+        return text.strip().lower().lstrip("+-") not in _WORDS
+    if kind == "single":
+        return not _is_single(number)
+    if kind == "numeric":
+        return not _is_of_sqlite(text.strip(), number)
+    if kind == "double":
+        return Decimal(repr(float(number))) != number
+    most = 0 if kind == "whole" else digits
+    return most is not None and _places(number) > most
+
+
+def is_number(text: str) -> bool:
+    """Return whether databases may read a text as a finite number."""
+    return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def _decimal_in(text: str) -> Decimal | None:
+    """Return the finite number in a text; None for other texts, and for exponents that nothing has."""
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        return None
+    return found if found.is_finite() else None
+
+
+def _places(number: Decimal) -> float:
+    """Return how many digits after the point a number needs; below 0 if its last ones before the point are zeros.
+
+    >>> [_places(Decimal(text)) for text in ("1.50", "150", "0.0")]
+    [1, -1, -inf]
+    """
+    # Not by `normalize`, which rounds to 28 digits.
+    _, digits, exponent = number.as_tuple()
+    zeros = next((at for at, digit in enumerate(reversed(digits)) if digit), None)
+    return float("-inf") if zeros is None else -(int(exponent) + zeros)
+
+
+def _is_of_sqlite(text: str, number: Decimal) -> bool:
+    """Return whether SQLite holds a number in columns that are not declared for fractions alone."""
+    # Only digits are read as a whole number. Doubles become whole numbers as well, so all of their digits are shown.
+    if text.lstrip("+-").isdigit() and -_WHOLE_END <= number < _WHOLE_END:
+        return True
+    value = float(number)
+    return Decimal(value if value.is_integer() and abs(value) < _WHOLE_END else repr(value)) == number
+
+
+def _is_single(number: Decimal) -> bool:
+    """Return whether 32 bits hold a number, as databases show it: with the fewest digits that identify the value.
+
+    >>> [_is_single(Decimal(text)) for text in ("0.1", "16777216", "16777217", "0.123456789")]
+    [True, True, False, False]
+    """
+    try:
+        held = struct.pack("f", number)
+    except OverflowError:
+        return False
+    (value,) = struct.unpack("f", held)
+    shown = (f"{value:.{digits}g}" for digits in range(1, _MOST_SINGLE_DIGITS))
+    shortest = next(
+        (text for text in shown if struct.pack("f", float(text)) == held), f"{value:.{_MOST_SINGLE_DIGITS}g}"
+    )
+    return Decimal(shortest) == number
+
+
+def changes_time(text: str, kind: str, digits: int, *, drops_zone: bool) -> bool:
+    """Return whether a column of times would hold another time than a text; one without a zone has UTC.
+
+    Args:
+        text: The text.
+        kind: `date`, `time` or `moment`.
+        digits: Those of a fraction of a second.
+        drops_zone: Whether the column holds the time that is written, without its zone.
+
+    >>> [changes_time(f"2026-01-02{clock}", "date", 0, drops_zone=True) for clock in ("", "T00:00:00Z", " 10:00")]
+    [False, False, True]
+    """
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        return text.strip().lower() not in _INFINITE
+    date, clock, zone = found["date"], found["clock"], (found["zone"] or "").lower()
+    is_utc = zone in _UTC or not zone.strip("+-0:")
+    if kind == "date":
+        return date is None or not is_utc or bool((clock or "").strip("0:.,"))
+    is_missing = date is None if kind == "moment" else (date is not None or clock is None)
+    is_cut = len((found["fraction"] or "").rstrip("0")) > digits
+    return is_missing or is_cut or (drops_zone and not is_utc)

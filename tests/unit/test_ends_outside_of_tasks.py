@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-import typer
 
 import riverrun
 from riverrun import JSON, STRING, Consumed, Produced, Serde, StreamsBuilder
 from riverrun.cli import main as cli
+from riverrun.cli.project import Settings
 from riverrun.errors import RegistryError, StreamsError
 from riverrun.hosting.state_schemas import _why_unreadable
 from riverrun.kafka.admin import Admin, TopicSpec
@@ -260,10 +260,8 @@ def lets_outages_pass(tried: ast.Try) -> bool:
 def test_an_exit_of_user_code_is_no_end_of_its_command(
     code: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    app = typer.Typer()
-    app.command()(lambda: sys.exit(code))
-    monkeypatch.setattr(cli, "app", app)
-    monkeypatch.setattr(sys, "argv", ["riverrun"])
+    monkeypatch.setattr(Settings, "project", lambda _self: sys.exit(code))
+    monkeypatch.setattr(sys, "argv", ["riverrun", "runs", "counts"])
     monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises(SystemExit) as ended:
         cli.main()

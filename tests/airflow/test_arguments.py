@@ -13,9 +13,13 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun.spark.options import MAX_RECORDS_PER_SLICE, RunOptions
 from riverrun.transfers.specs import ExportSpec, ImportSpec
+from riverrun_airflow.archives import ArchiveOperator
 from riverrun_airflow.arguments import rendered
+from riverrun_airflow.held import HeldRunOperator
 from riverrun_airflow.operators import BoundedRunOperator, QualityOperator, _Recomputation
+from riverrun_airflow.releases import ReleaseOperator
 from riverrun_airflow.transfers import ExportOperator, ImportOperator
+from riverrun_airflow.waiting import AwaitOperator, NewRecordsSensor, ProcessedSensor, WatchOperator
 from riverrun_airflow.work_requests import ExportRequest, ImportRequest
 
 if TYPE_CHECKING:
@@ -28,6 +32,15 @@ OPTIONS = [
     (ExportOperator, ExportSpec),
 ]
 OPERATORS = [BoundedRunOperator, QualityOperator, ImportOperator, ExportOperator]
+OTHERS = [
+    ArchiveOperator,
+    AwaitOperator,
+    HeldRunOperator,
+    NewRecordsSensor,
+    ProcessedSensor,
+    ReleaseOperator,
+    WatchOperator,
+]
 CASES = [(operator, kind, each.name) for operator, kind in OPTIONS for each in fields(kind)]
 # Written otherwise in DAG files: Parquet is the default, and lists and dictionaries are easier to write.
 OTHERWISE = {"format", "options", "key"}
@@ -61,12 +74,16 @@ def test_an_operator_has_an_argument_for_each_option(operator: Any, kind: Any, n
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_users_see_all_arguments_and_the_docstring_describes_each(operator: Any) -> None:
+def test_users_see_where_an_operator_finds_the_project_and_spark(operator: Any) -> None:
     found = parameters(operator)
     assert {name: found[name].default for name in OF_ALL} == OF_ALL
     assert found["kwargs"].kind is Parameter.VAR_KEYWORD
+
+
+@pytest.mark.parametrize("operator", [*OPERATORS, *OTHERS])
+def test_the_docstring_of_an_operator_describes_each_argument(operator: Any) -> None:
     described = inspect.getdoc(operator) or ""
-    named = [name for name in found if name not in {"self", "kwargs"}]
+    named = [name for name in parameters(operator) if name not in {"self", "kwargs"}]
     assert [name for name in named if f"    {name}: " not in described] == []
 
 

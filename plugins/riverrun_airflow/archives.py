@@ -31,6 +31,8 @@ class ArchiveOperator(BaseOperator):
         engine: `local` for the task's process, `spark` for executors. Default: the archive's, else `local`.
         skip_lost: Whether to skip records that were deleted before they were archived; otherwise such a task fails.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
+        config: Path of `streams.toml`; by default, as the connection says.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "name", "app", "topics", "url", "engine", "riverrun_conn_id")

@@ -32,6 +32,8 @@ class HeldRunOperator(BaseOperator):
         app: Name of the application, as in `[apps.NAME]`.
         action: `publish`, `judge` or `discard`.
         approve: For `publish`: the id of the verdict whose warnings are approved; empty if it has none.
+        config: Path of `streams.toml`; by default, as the connection says.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "action", "approve", "riverrun_conn_id")

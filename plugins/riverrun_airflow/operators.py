@@ -11,9 +11,9 @@ from airflow.sdk import BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from riverrun.errors import UnderWayError
-from riverrun.spark.options import BackfillOptions, RunOptions
+from riverrun.spark.options import MAX_RECORDS_PER_SLICE, BackfillOptions, RunOptions
 from riverrun_airflow.acting import acting, end_at_once, truth
-from riverrun_airflow.arguments import SparkTask, gathered, gathering, rendered
+from riverrun_airflow.arguments import gathered, rendered
 from riverrun_airflow.assets import (
     TopicLineage,
     announce,
@@ -24,7 +24,7 @@ from riverrun_airflow.assets import (
     topic_asset,
 )
 from riverrun_airflow.deadlines import time_left
-from riverrun_airflow.hooks import located
+from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, documented, logged, returning_fields
 from riverrun_airflow.looks import look
 from riverrun_airflow.progress import following, log_summary
@@ -137,15 +137,8 @@ class BoundedRunOperator(BaseOperator):
     )
     operator_extra_links = (ApplicationLink(), SparkLink())
     ui_color = "#e7f0fb"
-    config: str
-    master: str
-    apart: bool | None
-    riverrun_conn_id: str
-    recompute_from: str
-    announce_corrections: bool
     get_openlineage_facets_on_complete = lineage_of
 
-    @gathering
     def __init__(
         self,
         *,
@@ -154,10 +147,21 @@ class BoundedRunOperator(BaseOperator):
         end: str = "latest",
         version: str = "",
         dry: bool | str = False,
-        options: RunOptions,  # noqa: ARG002 - as attributes
-        recomputation: _Recomputation,  # noqa: ARG002 - as attributes
+        advance_stream_time_to: str | None = None,
+        wall_clock_punctuation: str | None = None,
+        engine: str | None = None,
+        max_records_per_slice: int | str = MAX_RECORDS_PER_SLICE,
+        gate: bool | str | None = None,
+        recompute_from: str = "",
+        from_beginning: bool | str = False,
+        recompute_topics: str = "",
+        approve: str = "",
+        announce_corrections: bool = True,
         skip_if_empty: bool = False,
-        spark: SparkTask,  # noqa: ARG002 - as attributes
+        config: str = "",
+        master: str = "",
+        apart: bool | None = None,
+        riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
         self.own_outlets = kwargs.get("outlets")
@@ -169,7 +173,21 @@ class BoundedRunOperator(BaseOperator):
         self.end = end
         self.version = version
         self.dry = dry
+        self.advance_stream_time_to = advance_stream_time_to
+        self.wall_clock_punctuation = wall_clock_punctuation
+        self.engine = engine
+        self.max_records_per_slice = max_records_per_slice
+        self.gate = gate
+        self.recompute_from = recompute_from
+        self.from_beginning = from_beginning
+        self.recompute_topics = recompute_topics
+        self.approve = approve
+        self.announce_corrections = announce_corrections
         self.skip_if_empty = skip_if_empty
+        self.config = config
+        self.master = master
+        self.apart = apart
+        self.riverrun_conn_id = riverrun_conn_id
         self.spark_page = ""
         self.lineage = TopicLineage()
 
@@ -330,31 +348,37 @@ class QualityOperator(BaseOperator):
         since: `last`, for records since the last check that passed; a vector of public topics, or a time. Empty for all.
         skip_if_judged: Whether the task is skipped if the last check has passed and nothing was published since, and the tasks
             after it with it. A skipped run does not skip this task: what an earlier attempt published may be unjudged.
+        config: Path of `streams.toml`; by default, as the connection says.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "since", "master", "riverrun_conn_id")
     operator_extra_links = (ApplicationLink(), DocsLink(), SparkLink())
     ui_color = "#f3ebfb"
-    config: str
-    master: str
-    apart: bool | None
-    riverrun_conn_id: str
     get_openlineage_facets_on_complete = get_openlineage_facets_on_failure = lineage_of
 
-    @gathering
     def __init__(
         self,
         *,
         app: str,
         since: str = "",
         skip_if_judged: bool = False,
-        spark: SparkTask,  # noqa: ARG002 - as attributes
+        config: str = "",
+        master: str = "",
+        apart: bool | None = None,
+        riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
         super().__init__(**returning_fields(self, {"trigger_rule": TriggerRule.NONE_FAILED, **kwargs}))
         self.app = app
         self.since = since
         self.skip_if_judged = skip_if_judged
+        self.config = config
+        self.master = master
+        self.apart = apart
+        self.riverrun_conn_id = riverrun_conn_id
         self.docs_page, self.lineage, self.spark_page = "", TopicLineage(), ""
 
     def execute(self, context: Context) -> dict[str, Any]:

@@ -45,6 +45,9 @@ class ReleaseOperator(BaseOperator):
             changed. A template may make it the text `True` or `False`.
         apart: As in `BoundedRunOperator`, for steps that may compute on Spark: `reprocess`, `gate`, `cut`, `rollback`, and
             `start` if it carries state.
+        config: Path of `streams.toml`; by default, as the connection says.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "carry", "master", "riverrun_conn_id")

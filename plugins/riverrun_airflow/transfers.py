@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun.config.secrets import expanded
 from riverrun.transfers.specs import ExportSpec, ImportSpec
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.arguments import SparkTask, gathered, gathering
+from riverrun_airflow.arguments import gathered
 from riverrun_airflow.assets import (
     TopicLineage,
     announce,
@@ -21,7 +23,7 @@ from riverrun_airflow.assets import (
     topic_asset,
     transferred_by,
 )
-from riverrun_airflow.hooks import located
+from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import SparkLink, logged, returning_fields
 from riverrun_airflow.progress import following
 from riverrun_airflow.results import unless_empty
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from riverrun_airflow.drivers import Note
 
 
+Spec = TypeVar("Spec", ImportSpec, ExportSpec)
 # Key of a task's state: what it has transferred, and is in no event yet.
 _RANGES = "ranges"
 
@@ -62,42 +65,64 @@ class ImportOperator(BaseOperator):
         parts: Number of parts of a batch, each one transaction.
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
+        config: Path of `streams.toml`; by default, as the connection says.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master", "riverrun_conn_id")
     operator_extra_links = (SparkLink(),)
-    config: str
-    master: str
-    apart: bool | None
-    riverrun_conn_id: str
-    topic: str
-    source: str
-    name: str
     get_openlineage_facets_on_complete = lineage_of
 
-    @gathering
     def __init__(
         self,
         *,
-        spec: ImportSpec,  # noqa: ARG002 - as attributes
+        source: str,
+        topic: str,
         format: str = "parquet",  # noqa: A002 - Spark's word
         options: Mapping[str, str] | None = None,
+        schema: str | None = None,
         key: Sequence[str] = (),
+        value: str | None = None,
+        timestamp: str | None = None,
+        incremental: str | None = None,
+        name: str = "",
+        parts: int = 4,
+        missing_timestamp: str = "fail",
+        not_a_number: str = "fail",
         packages: Sequence[str] = (),
         skip_if_empty: bool = False,
-        spark: SparkTask,  # noqa: ARG002 - as attributes
+        config: str = "",
+        master: str = "",
+        apart: bool | None = None,
+        riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
         self.own_outlets = kwargs.get("outlets")
-        if self.own_outlets is None and not is_template(self.name or self.topic):
-            kwargs["outlets"] = [transferred_by("import", self.name or self.topic)]
+        if self.own_outlets is None and not is_template(name or topic):
+            kwargs["outlets"] = [transferred_by("import", name or topic)]
         super().__init__(**returning_fields(self, kwargs))
         self.lineage, self.spark_page = TopicLineage(), ""
+        self.source = source
+        self.topic = topic
         self.format = format
         self.options = dict(options or {})
+        self.schema = schema
         self.key = tuple(key)
+        self.value = value
+        self.timestamp = timestamp
+        self.incremental = incremental
+        self.name = name
+        self.parts = parts
+        self.missing_timestamp = missing_timestamp
+        self.not_a_number = not_a_number
         self.packages = tuple(packages)
         self.skip_if_empty = skip_if_empty
+        self.config = config
+        self.master = master
+        self.apart = apart
+        self.riverrun_conn_id = riverrun_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Import, and return the result (`result_of`)."""
@@ -113,8 +138,7 @@ class ImportOperator(BaseOperator):
         end_at_once()
 
     def _request(self) -> TransferRequest:
-        spec = gathered(self, ImportSpec, options=options_of(self.options))
-        return ImportRequest(spec, self.packages, self.master)
+        return ImportRequest(spec_of(self, ImportSpec), self.packages, self.master)
 
     def told(self, project: ProjectConfig) -> Told:
         """Return the assets of the source and of the topic, and the facts about the import."""
@@ -137,42 +161,54 @@ class ExportOperator(BaseOperator):
         key: Columns of a `jdbc` target by which rows are replaced (PostgreSQL).
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
+        config: Path of `streams.toml`; by default, as the connection says.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master", "riverrun_conn_id")
     operator_extra_links = (SparkLink(),)
-    config: str
-    master: str
-    apart: bool | None
-    riverrun_conn_id: str
-    topic: str
-    target: str
-    name: str
     get_openlineage_facets_on_complete = lineage_of
 
-    @gathering
     def __init__(
         self,
         *,
-        spec: ExportSpec,  # noqa: ARG002 - as attributes
+        topic: str,
+        target: str,
         format: str = "parquet",  # noqa: A002 - Spark's word
         options: Mapping[str, str] | None = None,
+        schema: str | None = None,
+        is_binary: bool = False,
+        name: str = "",
         key: Sequence[str] = (),
         packages: Sequence[str] = (),
         skip_if_empty: bool = False,
-        spark: SparkTask,  # noqa: ARG002 - as attributes
+        config: str = "",
+        master: str = "",
+        apart: bool | None = None,
+        riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
         self.own_outlets = kwargs.get("outlets")
-        if self.own_outlets is None and not is_template(self.name or self.topic):
-            kwargs["outlets"] = [transferred_by("export", self.name or self.topic)]
+        if self.own_outlets is None and not is_template(name or topic):
+            kwargs["outlets"] = [transferred_by("export", name or topic)]
         super().__init__(**returning_fields(self, kwargs))
         self.lineage, self.spark_page = TopicLineage(), ""
+        self.topic = topic
+        self.target = target
         self.format = format
         self.options = dict(options or {})
+        self.schema = schema
+        self.is_binary = is_binary
+        self.name = name
         self.key = tuple(key)
         self.packages = tuple(packages)
         self.skip_if_empty = skip_if_empty
+        self.config = config
+        self.master = master
+        self.apart = apart
+        self.riverrun_conn_id = riverrun_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Export, and return the result (`result_of`)."""
@@ -188,8 +224,7 @@ class ExportOperator(BaseOperator):
         end_at_once()
 
     def _request(self) -> TransferRequest:
-        spec = gathered(self, ExportSpec, options=options_of(self.options))
-        return ExportRequest(spec, self.packages, self.master)
+        return ExportRequest(spec_of(self, ExportSpec), self.packages, self.master)
 
     def told(self, project: ProjectConfig) -> Told:
         """Return the assets of the topic and of the target, and the facts about the export."""
@@ -211,6 +246,16 @@ class Told:
     @property
     def facts(self) -> dict[str, str]:
         return {"kind": self.kind, "name": self.name, "topic": self.topic}
+
+
+def spec_of(task: ImportOperator | ExportOperator, kind: type[Spec]) -> Spec:
+    """Return the specification whose fields are a task's attributes. Fail if one has another type, before work begins."""
+    spec = gathered(task, kind, name=task.name or "", options=options_of(task.options))
+    # A driver reads the specification as JSON, and would fail in a process without the task's log.
+    try:
+        return msgspec.convert(msgspec.to_builtins(spec), kind)
+    except msgspec.ValidationError as error:
+        raise AirflowFailException(f"Arguments of task {task.task_id} do not fit: {error}") from None
 
 
 def transferred(task: ImportOperator | ExportOperator, context: Context, request: TransferRequest) -> dict[str, Any]:

@@ -35,6 +35,8 @@ class AwaitOperator(BaseOperator):
         app: Name of the application, as in `[apps.NAME]`.
         max_lag: Highest lag of the candidate, in offsets, at which the wait ends.
         every_s: Seconds between two polls.
+        config: Path of `streams.toml`; by default, as the connection says.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "riverrun_conn_id")
@@ -79,6 +81,8 @@ class WatchOperator(BaseOperator):
         minutes: Duration of the watch.
         max_lag: Lag in offsets at the end of the watch above which it is reported; 0 if lag does not matter.
         every_s: Seconds between two polls.
+        config: Path of `streams.toml`; by default, as the connection says.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "version", "minutes", "max_lag", "riverrun_conn_id")
@@ -126,6 +130,8 @@ class ProcessedSensor(BaseSensorOperator):
         deferrable: Whether it waits without a slot. Otherwise `mode` says how it waits.
         poke_interval: Seconds between two polls.
         kwargs: Arguments of Airflow's `BaseSensorOperator`: `timeout`, `soft_fail`, `mode`.
+        config: Path of `streams.toml`; by default, as the connection says.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "end", "version", "riverrun_conn_id")
@@ -196,6 +202,8 @@ class NewRecordsSensor(BaseSensorOperator):
         deferrable: Whether it waits without a slot. Otherwise `mode` says how it waits.
         poke_interval: Seconds between two polls.
         kwargs: Arguments of Airflow's `BaseSensorOperator`: `timeout`, `soft_fail`, `mode`.
+        config: Path of `streams.toml`; by default, as the connection says.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = (

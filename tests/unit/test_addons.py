@@ -8,7 +8,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from unittest import mock
 
 import pytest
@@ -18,7 +18,7 @@ from riverrun import Riverrun
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.cli.archive import url_of
 from riverrun.cli.dev import files_in, watched_suffixes
-from riverrun.cli.main import app
+from riverrun.cli.main import app, main
 from riverrun.config import ProjectConfig
 from riverrun.config.addons import loaded_others, loader_of
 from riverrun.errors import ArchiveError, ConfigError, TopologyError
@@ -296,6 +296,56 @@ def test_help_lists_own_commands_where_an_add_on_is_broken(install: Callable[...
     assert done.code == 0
     assert "clean-up" in done.output
     assert done.output.count("Add-on 'broken' of acme-broken 1.0 cannot be loaded") == 1
+
+
+EXITS = {
+    "sys.exit(7)": 7,
+    "raise SystemExit(7)": 7,
+    "raise typer.Exit(7)": 7,
+    "sys.exit()": 0,
+    "argparse.ArgumentParser().parse_args(['--unknown'])": 2,
+    "acme_library.leave(7)": 7,
+}
+
+
+@pytest.fixture
+def ended(
+    install: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str], int | None]:
+    """Run a command of an add-on, and return the code with which `riverrun` ends."""
+
+    def run_main(body: str, command: str = "leave") -> int | None:
+        imports = "import argparse, importlib, sys, typer, acme_library"
+        text = f"{imports}\nfrom riverrun.config import AddOn\n\ndef leave() -> None:\n    {body}\n"
+        text += "app = typer.Typer()\napp.command('one')(leave)\napp.command('two')(leave)\n"
+        text += "ADD_ON = AddOn(commands={'leave': 'acme_x:leave', 'acme': 'acme_x:app'})\n"
+        install("acme-x", {"x": "acme_x:ADD_ON"}, {"acme_x.py": text})
+        libraries = tmp_path / "site-packages"
+        libraries.mkdir()
+        (libraries / "acme_library.py").write_text("import sys\ndef leave(code): sys.exit(code)\n")
+        (tmp_path / "acmes_user.py").write_text("import sys, acme_library\ndef sink(): acme_library.leave(0)\n")
+        monkeypatch.setattr(sys, "path", [str(tmp_path), str(libraries), *sys.path])
+        monkeypatch.setattr(sys, "argv", ["riverrun", *command.split()])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return cast("int | None", end.value.code)
+
+    return run_main
+
+
+@pytest.mark.parametrize("command", ["leave", "acme two"])
+@pytest.mark.parametrize(("body", "code"), EXITS.items())
+def test_a_command_of_an_add_on_ends_with_its_own_code(
+    ended: Callable[[str, str], int | None], body: str, code: int, command: str
+) -> None:
+    assert (ended(body, command) or 0) == code
+
+
+def test_an_exit_of_code_that_a_command_of_an_add_on_calls_is_an_error(
+    ended: Callable[[str], int | None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended("importlib.import_module('acmes_user').sink()") == 1
+    assert "Error: sys.exit(0) was called" in capsys.readouterr().err
 
 
 def test_two_add_ons_with_one_name_are_refused(install: Callable[..., None]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from riverrun.errors import BrokerError, EngineError, TaskMigratedError
+from riverrun.errors import BrokerError, EngineError, RegistryError, TaskMigratedError
 from riverrun.kafka.consumer import Polled
 from riverrun.processor.sinks import OFFSET, SinkBatch
 from riverrun.records import RAW_OFFSET, TopicPartition
@@ -63,9 +63,11 @@ class Unreliable:
     def __init__(self, sink: Any, failures: list[str]) -> None:
         self._sink = sink
         self._failures = failures
+        self.begun = 0
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         if partitions:
+            self.begun += 1
             self._fail("begin")
         found: Mapping[TopicPartition, int] = self._sink.begin(partitions)
         return found
@@ -80,10 +82,15 @@ class Unreliable:
         self._fail("answer")  # the transaction happened, and its owner does not know
 
     def _fail(self, at: str) -> None:
-        if self._failures and self._failures[0] == at:
-            del self._failures[0]
-            message = "the target does not answer"
-            raise EngineError(message)
+        where, _, is_away = self._failures[0].partition(" ") if self._failures else ("", "", "")
+        if where != at:
+            return
+        del self._failures[0]
+        if is_away:
+            message = "a schema registry does not answer"
+            raise RegistryError(message, retriable=True)
+        message = "the target does not answer"
+        raise EngineError(message)
 
 
 class Memory:
@@ -212,6 +219,7 @@ class World:
         self._settings = FollowSettings(commit_seconds=2, commit_records=commit_records, retry_seconds=10_000)
         self.members: list[Member] = []
         self.readers: list[LogReader] = []
+        self.sinks: dict[int, Unreliable] = {}
         self.followers: list[Follower] = []
         for number in range(2):
             self.members.append(Member(self.group, number))
@@ -221,9 +229,17 @@ class World:
     def _follower(self, number: int) -> Follower:
         member: Any = self.members[number]
         reader: Any = self.readers[number]
-        sink = Unreliable(self.place.sink(), self.failures)
+        sink = self.sinks[number] = Unreliable(self.place.sink(), self.failures)
         batches: PlainBatches = PlainBatches(self.batch)
-        feed = TopicFeed(member, reader, sink, batches, lambda tps: dict.fromkeys(tps, 0), NothingMissed())
+        feed = TopicFeed(
+            member,
+            reader,
+            sink,
+            batches,
+            lambda tps: dict.fromkeys(tps, 0),
+            NothingMissed(),
+            clock=lambda: self.now,
+        )
         return Follower(feed, self._settings, clock=lambda: self.now, pause=self.wait)
 
     def wait(self, seconds: float) -> None:
@@ -281,13 +297,17 @@ def as_batch(tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
     return SinkBatch(tp, pa.RecordBatch.from_arrays([offsets], [OFFSET]), [False] * len(records))
 
 
+PLACES = ["begin", "write", "commit", "answer"]
+FAILURES = [*PLACES, *(f"{each} away" for each in PLACES)]
+"""Places at which a target, or a schema registry that it needs, does not answer."""
+
 ACTIONS = st.one_of(
     st.tuples(st.just("append"), st.integers(0, PARTITIONS - 1), st.integers(1, 12)),
     st.tuples(st.just("turn"), st.integers(0, 1), st.integers(1, 6)),
     st.tuples(st.just("give"), st.integers(0, PARTITIONS - 1), st.integers(0, 1)),
     st.tuples(st.just("kill"), st.integers(0, 1), st.just(0)),
     st.tuples(st.just("deafen"), st.integers(0, 1), st.integers(1, 8)),
-    st.tuples(st.sampled_from(["begin", "write", "commit", "answer", "read"]), st.integers(0, 1), st.just(0)),
+    st.tuples(st.sampled_from([*FAILURES, "read"]), st.integers(0, 1), st.just(0)),
 )
 
 
@@ -328,6 +348,58 @@ def test_a_target_that_never_answers_ends_the_follower_with_its_error() -> None:
     assert 10_000 <= world.now < 10_100
 
 
+@pytest.mark.parametrize("place", ["begin", "write", "commit"])
+def test_a_follower_waits_for_a_registry_with_growing_pauses(place: str) -> None:
+    world = World(commit_records=1_000)
+    world.log.ends = dict.fromkeys(TPS, 3)
+    # It waits without an end, as for brokers, and unlike for a target.
+    world.failures += [f"{place} away"] * 400
+    world.followers[0].follow(FollowOptions(until_caught_up=True))
+    assert world.sinks[0].begun == 401
+    assert world.now > 390 * 30
+    assert {tp: world.target.rows_of(tp) for tp in TPS} == {tp: world.log.offsets(tp) for tp in TPS}
+
+
+def test_pauses_are_short_again_after_a_recovery() -> None:
+    world = World(commit_records=1)
+    world.log.ends[TPS[0]] = 3
+    world.failures += ["write away"] * 9
+    world.followers[0].follow(FollowOptions(until_caught_up=True))
+    world.log.ends[TPS[0]] = 6
+    began = world.now
+    world.failures += ["write away"]
+    world.followers[0].follow(FollowOptions(until_caught_up=True))
+    assert world.target.rows[TPS[0]] == [1, 2, 3, 4, 5]
+    assert world.now - began < 2
+
+
+@pytest.mark.parametrize("failure", ["commit", "commit away"])
+def test_a_stop_leaves_what_cannot_be_committed_to_the_next_follower(failure: str) -> None:
+    world = World(commit_records=1_000)
+    world.log.ends[TPS[0]] = 3
+    turns = iter(range(4))
+    world.failures += [failure]
+    world.followers[0].follow(FollowOptions(ends=lambda: next(turns, None) is None))
+    assert world.target.rows[TPS[0]] == []
+    world.kill(0)
+    world.followers[0].follow(FollowOptions(until_caught_up=True))
+    assert world.target.rows[TPS[0]] == [1, 2]
+
+
+def test_records_are_due_some_time_after_their_reading_began() -> None:
+    world = World(commit_records=1_000)
+
+    def slow(tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
+        world.now += 3
+        return as_batch(tp, records)
+
+    world.batch = slow
+    world.kill(0)
+    world.log.ends[TPS[0]] = 3
+    world.turn(0)
+    assert world.target.rows[TPS[0]] == [1, 2]
+
+
 def test_offsets_move_past_records_that_make_no_rows() -> None:
     world = World(commit_records=1_000, batch=lambda tp, records: as_batch(tp, records) if tp != TPS[0] else None)
     world.log.ends = dict.fromkeys(TPS, 3)
@@ -349,7 +421,7 @@ def test_another_version_ends_the_follower_after_a_commit() -> None:
     assert world.target.rows[TPS[0]] == [1, 2]
 
 
-@pytest.mark.parametrize("failure", ["begin", "write", "commit", "answer"])
+@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("failures", [1, 3])
 def test_a_failure_at_the_end_is_not_taken_for_the_end(failure: str, failures: int) -> None:
     world = World(commit_records=1_000)

@@ -104,13 +104,18 @@ def test_a_service_gets_id_secret_and_scope(service: TokenServer) -> None:
 
 
 class Failing:
-    """A source whose answers are given: seconds that a token lives, or an error."""
+    """A source whose answers are given: seconds that a token lives, or an error; each may take time on a given clock."""
 
-    def __init__(self, *answers: float | StreamsError) -> None:
+    def __init__(self, *answers: float | StreamsError, at: SimpleNamespace | None = None, takes_s: float = 0) -> None:
         self.answers = list(answers)
         self.place = "the source"
+        self._at, self._takes_s, self._is_later = at, takes_s, False
 
     def fetch(self) -> Token:
+        # The first token is there at once.
+        if self._at is not None and self._is_later:
+            self._at.s += self._takes_s
+        self._is_later = True
         answer = self.answers.pop(0)
         if isinstance(answer, StreamsError):
             raise answer
@@ -133,6 +138,32 @@ def test_a_token_is_kept_while_there_is_no_new_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(time, "time", lambda: begun_s + 90)
     assert tokens.current() == first
     monkeypatch.setattr(time, "time", lambda: begun_s + 101)
+    with pytest.raises(BrokerError, match="no service"):
+        tokens.current()
+
+
+@pytest.mark.parametrize("failed_at_s", [76, 90, 94, 96, 99.5])
+def test_calls_do_not_ask_a_source_that_has_just_failed(failed_at_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = SimpleNamespace(s=time.time())
+    monkeypatch.setattr(time, "time", lambda: at.s)
+    error = BrokerError("no service", retriable=True)
+    source = Failing(100, error, 100)
+    tokens = Tokens(source)
+    first = tokens.current()
+    at.s += failed_at_s
+    assert {tokens.current().value for _ in range(9)} == {first.value}
+    assert len(source.answers) == 1
+    # A token that has ended is of no use, however short the pause was.
+    at.s += min(6, 100 - failed_at_s)
+    assert tokens.current() != first
+
+
+def test_a_token_that_ends_while_a_source_fails_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = SimpleNamespace(s=time.time())
+    monkeypatch.setattr(time, "time", lambda: at.s)
+    tokens = Tokens(Failing(100, BrokerError("no service", retriable=True), at=at, takes_s=20))
+    tokens.current()
+    at.s += 90
     with pytest.raises(BrokerError, match="no service"):
         tokens.current()
 
@@ -216,6 +247,36 @@ def test_a_login_refused_while_no_token_is_issued_is_tried_again(monkeypatch: py
     assert [tokens.may_help() for _ in range(3)] == [True] * 3
     at.s += 6
     assert [tokens.may_help() for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize("takes_s", [0, 4, 29, 31])
+def test_a_source_that_fails_slowly_is_not_asked_by_each_error(takes_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = SimpleNamespace(s=time.time())
+    monkeypatch.setattr(time, "time", lambda: at.s)
+    source = Failing(100, *[BrokerError("no service", retriable=True)] * 3, at=at, takes_s=takes_s)
+    tokens = Tokens(source)
+    tokens.current()
+    at.s += 50
+    # Those that wait for the lock meanwhile come right after the failure.
+    assert [tokens.may_help() for _ in range(9)] == [True] * 9
+    assert len(source.answers) == 2
+    at.s += 6
+    assert tokens.may_help()
+    assert len(source.answers) == 1
+
+
+@pytest.mark.parametrize("takes_s", [0, 29, 31])
+def test_a_slow_token_leaves_clients_time_to_log_in_with_it(takes_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = SimpleNamespace(s=time.time())
+    monkeypatch.setattr(time, "time", lambda: at.s)
+    tokens = Tokens(Failing(1000, 1000, at=at, takes_s=takes_s))
+    tokens.current()
+    at.s += 100
+    assert tokens.may_help()
+    at.s += 20
+    assert tokens.may_help(), "other clients report logins with the earlier token"
+    at.s += 20
+    assert not tokens.may_help(), "the new token is refused"
 
 
 def test_refusals_of_a_new_token_are_for_good_however_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:

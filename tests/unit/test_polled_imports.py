@@ -29,8 +29,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from riverrun import Serde
 from riverrun.config.imports import ImportConfig
-from riverrun.errors import ConfigError, DeserializationError, EngineError, SerializationError, TaskMigratedError
+from riverrun.errors import (
+    ConfigError,
+    DeserializationError,
+    EngineError,
+    RegistryError,
+    SerializationError,
+    TaskMigratedError,
+)
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE
 from riverrun.serde.serdes import JSON, LONG
 from riverrun.transfers import polled_table
@@ -683,6 +691,46 @@ def test_bad_rows_end_the_import_or_become_letters(tmp_path: Path) -> None:
     letters = [dict(record[RAW_HEADERS]) for record in world.topic.records if record[RAW_HEADERS]]
     problems = [letter["__streams.errors.message"] or b"" for letter in letters]
     assert [b"malformed" in problems[0], b"Line 3" in problems[1], b"it has no id" in problems[2]] == [True] * 3
+
+
+def test_an_absent_registry_is_waited_for_like_other_outages(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", {"id": 1}, "no json", {"id": 2})
+    asked: list[float] = []
+
+    def written(value: int) -> bytes:
+        asked.append(world.now)
+        if value == 2 and world.now < 30:
+            raise RegistryError("the registry does not answer", retriable=True)
+        return LONG.serialize(value)
+
+    form = RowForm(key=("id",), key_serde=Serde("registered", written, LONG.deserialize))
+    world = files_in(tmp_path, complete="at_once", form=form, deserialization_exception_handler="continue")
+    world.turn_until(20)
+    assert world.follower.report().skipped == 0, "nothing is committed"
+    world.turn_until(62)
+    assert world.follower.report().skipped == 1
+    assert len(world.topic.records) == 3
+    # Two rows of each attempt need the registry, and pauses double from half a second on.
+    assert len(asked) <= 16
+    asked.clear()
+    write(tmp_path / "b.json", {"id": 2}, "no json")
+    world.turn_until(80)
+    assert (world.follower.report().skipped, len(asked)) == (2, 1)
+
+
+@pytest.mark.parametrize("retriable", [True, False])
+def test_a_registry_that_stays_away_ends_the_import(tmp_path: Path, retriable: bool) -> None:
+    def away(_value: int) -> bytes:
+        raise RegistryError("the registry does not answer", retriable=retriable, hint="Check its log.")
+
+    write(tmp_path / "a.json", {"id": 1})
+    form = RowForm(key=("id",), key_serde=Serde("registered", away, LONG.deserialize))
+    world = files_in(tmp_path, complete="at_once", form=form, deserialization_exception_handler="continue")
+    with pytest.raises(EngineError if retriable else RegistryError, match="the registry does not answer") as ended:
+        world.follower.follow(FollowOptions())
+    assert ended.value.hint == "Check its log."
+    assert world.now >= 60 if retriable else world.now < 1
+    assert world.topic.records == []
 
 
 def test_a_damaged_file_ends_the_import(tmp_path: Path) -> None:

@@ -316,7 +316,7 @@ def test_a_chain_does_not_take_the_switch_from_another_process(shell: Shell) -> 
         raise VersionConflictError(message)
 
     shell.monkeypatch.setattr(Releaser, "cut", cut)
-    shell.monkeypatch.setattr(chain, "_SWITCH_SECONDS", 0)
+    shell.monkeypatch.setattr(chain, "_CUT_SECONDS", 0)
     code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "cut")
     assert (code, len(cuts)) == (REFUSED, 1)
     assert "continuing from there" not in out

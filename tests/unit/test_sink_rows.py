@@ -13,16 +13,16 @@ import pytest
 
 from riverrun import BYTES, JSON, LONG, STRING, Serde, Window, Windowed, session_windowed, windowed
 from riverrun.config import StreamsConfig
-from riverrun.errors import BrokerError, ConfigError, DeserializationError, ProcessingError
+from riverrun.errors import BrokerError, ConfigError, DeserializationError, ProcessingError, RegistryError
 from riverrun.processor.handlers import ProducerRecord, error_handlers
-from riverrun.processor.sinks import JSON_FIELD, RefusedRecordsError
-from riverrun.records import TopicPartition
+from riverrun.processor.sinks import JSON_FIELD, RefusedRecordsError, SinkBatch
+from riverrun.records import RAW_VALUE, TopicPartition
 from riverrun.serde.windowed import NO_END_MS
 from riverrun.transfers.sink_rows import SinkRows
 from riverrun.transfers.unreadable import ReadableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from riverrun.records import RawFields
 
@@ -189,6 +189,25 @@ def test_a_record_that_is_read_again_before_its_commit_is_skipped_once() -> None
     found.committed({TP: 9})
     found.batch(TP, raws(GOOD, BAD))
     assert (found.skipped, len(letters)) == (3, 3)
+
+
+def test_an_outage_of_a_registry_writes_no_letter_of_what_is_read_again() -> None:
+    letters = list[ProducerRecord]()
+    found, _rows = readable(letters, topic="letters")
+    rows, outages = found.rows, iter(range(3))
+
+    def unreachable(tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
+        if records[-1][RAW_VALUE] == GOOD and next(outages, None) is not None:
+            raise RegistryError("no registry answers", retriable=True)
+        return rows(tp, records)
+
+    found.rows = unreachable
+    for _ in range(3):
+        with pytest.raises(RegistryError):
+            found.batch(TP, raws(BAD, GOOD))
+    assert (found.skipped, letters) == (0, [])
+    assert found.batch(TP, raws(BAD, GOOD)) is not None
+    assert (found.skipped, len(letters)) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import os
 import sys
 from functools import cached_property
 from pathlib import Path
-from traceback import extract_tb
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +28,7 @@ from riverrun.cli import (
     topic,
     worker,
 )
+from riverrun.cli.exits import is_of_command
 from riverrun.cli.output import echo
 from riverrun.cli.project import INTERRUPTED, Settings, flag, prepare_nothing, told
 from riverrun.cli.signals import interrupt_on_sigterm
@@ -199,8 +199,8 @@ def _run() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except SystemExit as end:
-        # Commands end in typer. Called by a user's code, such as a sink, it would pass for the end of the command.
-        if {"typer", "click"} & {*Path(extract_tb(end.__traceback__)[-1].filename).parts}:
+        # Called by a user's code, such as a sink, it would pass for the end of the command.
+        if is_of_command(end):
             raise
         sys.exit(told(StreamsError(str(as_exception(end)), hint=users_line(end))))
     except Exception as error:

@@ -67,7 +67,8 @@ def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
 _LIBRARY = Path(__file__).resolve().parents[1]
 _APPS = _LIBRARY / "apps"
 _PYTHON = Path(sysconfig.get_path("stdlib"))
-_INSTALLED = {"site-packages", "dist-packages"}
+INSTALLED = {"site-packages", "dist-packages"}
+"""Directories of installed packages."""
 _RENAME = "Give your own module another name."
 
 
@@ -173,4 +174,4 @@ def is_users(filename: str) -> bool:
     parents = Path(filename).parents
     if _LIBRARY in parents:
         return _APPS in parents
-    return not filename.startswith("<") and (_PYTHON not in parents or _INSTALLED & set(Path(filename).parts) != set())
+    return not filename.startswith("<") and (_PYTHON not in parents or INSTALLED & set(Path(filename).parts) != set())

@@ -208,6 +208,7 @@ class ReleaseRegistry:
         self._notes = notes
         self._clock: Clock = SystemClock() if clock is None else clock
         self.by = by or this_user()
+        self._operations: set[str] = set()
 
     @classmethod
     def at(cls, admin: Admin, by: str = "") -> ReleaseRegistry:
@@ -250,6 +251,7 @@ class ReleaseRegistry:
             changed_by=self.by,
             changed_ms=now_ms,
         )
+        self._operations.add(written.operation)
         # In one transaction: the history has a record of each change.
         values = encoded(written, ReleaseChange.between(before, written))
         for attempt in range(1, _ATTEMPTS + 1):
@@ -265,6 +267,10 @@ class ReleaseRegistry:
                     raise _conflict(release, now, error) from error
             time.sleep(random.uniform(0, _APART_SECONDS * attempt))  # noqa: S311 - two writers in step would fence each other for ever
         return written
+
+    def has_written(self, release: Release) -> bool:
+        """Return whether the last change of a release was written here, and not by another process."""
+        return release.operation in self._operations
 
     @contextmanager
     def working_on(self, release: Release) -> Iterator[None]:

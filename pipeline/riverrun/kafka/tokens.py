@@ -31,7 +31,7 @@ _SECONDS = 10.0
 _PATIENCE_S = 30.0
 """How long refused logins may be those with an earlier token."""
 _PAUSE_S = 5.0
-"""How long a service that has failed is not asked again for refused logins."""
+"""How long a source that has failed is not asked again."""
 _STALL_S = 30.0
 """How long a source may take to issue a token."""
 _ASKS_AGAIN_S = 25.0
@@ -216,15 +216,17 @@ class Tokens:
         """Return a token that is valid, a new one if the held one ends soon."""
         # Held during the request, so that clients that start together do not ask the service together.
         with self._lock:
-            now_s = time.time()  # noqa: TID251 - as above
-            if self._held is not None and now_s < self._renew_s:
+            if self._held is not None and _now_s() < self._renew_s:
                 return self._held
             try:
-                self._held = self._fetched(now_s)
+                self._held = self._fetched()
                 self._refused_s = None
             except (BrokerError, ConfigError) as error:
+                # After the request, which may have taken long.
+                now_s = _now_s()
                 if self._held is None or self._held.expires_s <= now_s:
                     raise
+                self._renew_s = min(now_s + _PAUSE_S, self._held.expires_s)
                 log.warning("keeping the login's token, as no new one was issued: %s", error)
             return self._held
 
@@ -234,7 +236,7 @@ class Tokens:
         After a stall of the machine, clients log in with a token that has ended, before they ask for the next one.
         """
         with self._lock:
-            now_s = time.time()  # noqa: TID251 - as above
+            now_s = _now_s()
             if 0 <= now_s - self._failed_s <= _PAUSE_S:
                 return True
             # Clients report logins with the earlier token for a while, and one with the new one is a refusal for good.
@@ -245,17 +247,17 @@ class Tokens:
                 return False
             if not is_fresh:
                 try:
-                    self._held = self._fetched(now_s)
+                    self._held = self._fetched()
                 except (BrokerError, ConfigError) as error:
                     log.warning("the login was refused, and no new token was issued: %s", error)
                     is_passing = isinstance(error, BrokerError) and error.retriable
-                    self._failed_s = now_s if is_passing else 0.0
+                    self._failed_s = _now_s() if is_passing else 0.0
                     return is_passing
-            self._refused_s = now_s
+            self._refused_s = _now_s()
             return True
 
-    def _fetched(self, now_s: float) -> Token:
-        token = self._issued()
+    def _fetched(self) -> Token:
+        token, now_s = self._issued(), _now_s()
         # Negated, so that NaN is refused as well.
         if not now_s < token.expires_s < now_s + _LONGEST_S:
             message = f"The login's token ends {token.expires_s - now_s:.0f} s from now"
@@ -285,7 +287,7 @@ class Tokens:
     def for_librdkafka(self, _config: str) -> tuple[str, float, str, dict[str, str]]:
         """Return the token as confluent-kafka's `oauth_cb` does; librdkafka calls it in one of its threads."""
         token = self.current()
-        asks_again_s = time.time() + _ASKS_AGAIN_S  # noqa: TID251 - as above
+        asks_again_s = _now_s() + _ASKS_AGAIN_S
         return token.value, min(token.expires_s, asks_again_s), token.principal, dict(token.extensions)
 
     def for_kafka_python(self) -> Any:
@@ -302,6 +304,10 @@ class Tokens:
                 return dict(tokens.current().extensions)
 
         return Provider()
+
+
+def _now_s() -> float:
+    return time.time()  # noqa: TID251 - as above
 
 
 def _answer(source: TokenSource, future: Future[Token]) -> None:

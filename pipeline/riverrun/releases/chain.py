@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ApprovalNeededError, BrokerError, ReleaseError, UnderWayError, VersionConflictError
-from riverrun.hosting.release import ACTIONS, APPROVE, CUT, SWITCHING, Step
+from riverrun.hosting.release import ACTIONS, APPROVE, CUT, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +21,10 @@ _RUNS_LOOK_SECONDS = 1.0
 _RUNS_LOOKS_PER_LINE = 60
 _MOVES_SECONDS = 5.0
 """How long a step that another process is in the way of waits for a sign of another chain."""
-_SWITCH_SECONDS = 32.0
-"""How long the switch of another process may show no sign of life: two beats of `BEAT_SECONDS`, and a moment."""
+_CUT_SECONDS = 32.0
+"""How long the cut of another process may show no sign of life: two beats of `BEAT_SECONDS`, and a moment."""
+_ENDED = frozenset({Step.ROLLING_BACK, Step.ROLLED_BACK, Step.ABORTED})
+"""Steps by which a person has decided against a candidate."""
 
 
 class _ComputedError(Exception):
@@ -49,7 +51,8 @@ def take_through(
     """Take the steps of a release, from its start through `last`, and report each to `tell`. After a crash, it resumes.
 
     Steps that are done, and a verdict, are kept as long as the code of both versions is the code that they are about. If
-    another process moves the release, or computes the candidate, the chain continues from there, and after its switch.
+    another process moves the release, or computes the candidate, the chain continues from there, and after its cut.
+    An abort or a rollback there ends the chain.
     """
     for left in reversed(range(_ATTEMPTS)):
         before = releaser.status()
@@ -59,8 +62,11 @@ def take_through(
             # Two chains of one release would end each other otherwise. But of two switches the last one wins, and fences the
             # other: chains that continue there would take it from each other again and again.
             now = _moved(releaser, before) if isinstance(error, UnderWayError) else releaser.status()
-            if not left or now is None or now.candidate != candidate or not _await_switch(releaser, tell):
+            if not left or now is None or now.candidate != candidate or not _await_cut(releaser, tell):
                 raise
+            now = releaser.status()
+            if now.candidate != candidate or now.step in _ENDED:
+                raise _ended(now, candidate) from error
             tell(f"{error.message}: continuing from there")
         except _ComputedError as error:
             is_awaited = left > 0 and _await_run(releaser, candidate, error.cause.message, tell)
@@ -107,28 +113,32 @@ def _await_run(releaser: Releaser, candidate: str, message: str, tell: Callable[
         time.sleep(_RUNS_LOOK_SECONDS)
     # An abort meanwhile is a decision of a person, and a switch goes live by itself.
     if releaser.resumed(candidate) in {None, Step.CUTTING}:
-        now = releaser.status()
-        message = f"{now.app}: another process has moved {candidate} meanwhile: {now.progress}"
-        raise ReleaseError(message, hint=f"Look at it: riverrun release status {now.app}")
+        raise _ended(releaser.status(), candidate)
     return True
+
+
+def _ended(now: Release, candidate: str) -> ReleaseError:
+    message = f"{now.app}: another process has moved {candidate} meanwhile: {now.progress}"
+    return ReleaseError(message, hint=f"Look at it: riverrun release status {now.app}")
 
 
 def _moved(releaser: Releaser, before: Release) -> Release | None:
     """Return the release if another process moves it; None if nothing happens."""
     deadline = time.monotonic() + _MOVES_SECONDS
-    while (now := releaser.status()).revision == before.revision:
+    # A step that fails may have written the release itself, as those before it have.
+    while (now := releaser.status()).revision == before.revision or releaser.has_written(now):
         if time.monotonic() > deadline:
             return None
         time.sleep(_RUNS_LOOK_SECONDS)
     return now
 
 
-def _await_switch(releaser: Releaser, tell: Callable[[str], None]) -> bool:
-    """Wait while another process switches; return whether it has ended, and has not died."""
+def _await_cut(releaser: Releaser, tell: Callable[[str], None]) -> bool:
+    """Wait while another process cuts; return whether it has ended, and has not died."""
     looks, seen, deadline = 0, None, 0.0
-    while (now := releaser.status()).step in SWITCHING:
+    while (now := releaser.status()).step is Step.CUTTING:
         if now != seen:
-            seen, deadline = now, time.monotonic() + _SWITCH_SECONDS
+            seen, deadline = now, time.monotonic() + _CUT_SECONDS
         elif time.monotonic() > deadline:
             return False
         if looks % _RUNS_LOOKS_PER_LINE == 0:

@@ -262,6 +262,10 @@ class Releaser:
         release = self.status()
         return SWITCHING[release.step].take(self) if release.step in SWITCHING else release
 
+    def has_written(self, release: Release) -> bool:
+        """Return whether the last change of a release is a step of this releaser, and not of another process."""
+        return self._registry.has_written(release)
+
     def is_followed(self) -> bool:
         """Return whether workers of the candidate run and process new records."""
         return self._switch.barriers.is_running(self._versions.application(candidate_of(self._checks.at(*BEGUN))))

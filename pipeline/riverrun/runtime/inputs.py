@@ -253,7 +253,7 @@ class RecordQueue:
         record = ConsumerRecord(key, value, timestamp, headers, *self.tp, offset)
         try:
             found = extract(record, self.partition_time)
-        except RecordError:
+        except (RecordError, BrokerError):  # as in `_decode`
             raise
         except USER_ERRORS as raised:
             error = as_exception(raised)

@@ -12,7 +12,7 @@ import msgspec
 
 from riverrun.config.checks import read_text
 from riverrun.dsl.builder import StreamsBuilder
-from riverrun.errors import USER_ERRORS, StreamsError, as_exception
+from riverrun.errors import USER_ERRORS, BrokerError, StreamsError, as_exception
 from riverrun.kafka.admin import Admin
 from riverrun.runtime.serde_places import with_places
 from riverrun.service.processes import Mistake, Planned, PushQuery
@@ -122,6 +122,9 @@ class _Computer:
         try:
             return self._plan(question) if isinstance(question, str) else self._rows(*question)
         except StreamsError as error:
+            # No statement is to blame for a row that cannot be read, or a schema registry that does not answer.
+            if not isinstance(question, str) or isinstance(error, BrokerError):
+                return Mistake("query-failed", str(error)[:_SHOWN], 503)
             return Mistake("bad-statement", str(error), 400)
         except USER_ERRORS as error:  # of a record, or a mistake of ours: only this answer is lost
             status = 400 if isinstance(question, str) else 503

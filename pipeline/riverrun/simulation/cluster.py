@@ -292,7 +292,7 @@ class ClusterHost:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is still running."""
         return not self._host.is_dead
 
     @property

@@ -235,7 +235,11 @@ class SnapshotStore:
 
     def _collect(self) -> None:
         """Remove the oldest snapshots, and the files that only they have."""
-        listed = {name: self._listed(name) for name in self._names()}
+        names = self._names()
+        # Each manifest that is read is a request to the store.
+        if len(names) <= self._keep:
+            return
+        listed = {name: self._listed(name) for name in names}
         # A file that is no manifest does not take the place of a snapshot.
         kept = [name for name, files in listed.items() if files][-self._keep :]
         old = [name for name in listed if name < kept[0]] if len(kept) == self._keep else []

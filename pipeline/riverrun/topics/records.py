@@ -286,9 +286,12 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineForm
                 reason = as_exception(error)
                 # The hint says how many lines were written, so all before this one have to arrive.
                 producer.flush()
-                written = counted(producer.sent().get(topic, 0), "record")
+                written = f"{counted(producer.sent().get(topic, 0), 'record')} before line {number} were written."
+                if isinstance(reason, BrokerError):  # a registry that does not answer
+                    reason.hint = " ".join(filter(None, (reason.hint, written, "Continue from there.")))
+                    raise
                 message = f"Line {number} cannot be written: {reason}: {raw[:100].decode(errors='replace')!r}"
-                hint = f"{written} before it were written. Correct the line, and continue from there."
+                hint = f"{written} Correct the line, and continue from there."
                 raise SerializationError(message, hint=hint) from error
             producer.send(topic, key, value, at_ms, headers, None)
         producer.flush()

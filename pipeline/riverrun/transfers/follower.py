@@ -238,28 +238,22 @@ class Follower:
         if not feed.is_reading:
             self._pause(_POLL_SECONDS)
             return
-        try:
-            with self._recovering():
-                had_some = feed.records > 0
-                is_end = feed.read(_POLL_SECONDS)
-                if not had_some:
-                    self._due_at = self._clock() + self._settings.commit_seconds
-                if self._is_due():
-                    self._commit()
-                if is_end and not feed.records:
-                    self._note_recovery()
-                feed.look()
-        except BrokerError as error:
-            if not error.retriable:
-                raise
-            log.warning("%s", error.message)
-            self._pause(_POLL_SECONDS)
+        with self._recovering():
+            had_some, now = feed.records > 0, self._clock()
+            is_end = feed.read(_POLL_SECONDS)
+            if not had_some:
+                self._due_at = now + self._settings.commit_seconds
+            if self._is_due():
+                self._commit()
+            if is_end and not feed.records:
+                self._note_recovery()
+            feed.look()
 
     def _note_recovery(self) -> None:
         """End a series of failures: whatever was read is written, and not only begun."""
         if self._failing_since is not None:
             log.warning("recovered after %.0f s", self._clock() - self._failing_since)
-            self._failing_since, self._next_pause = None, _FIRST_PAUSE_SECONDS
+        self._failing_since, self._next_pause = None, _FIRST_PAUSE_SECONDS
 
     def _is_due(self) -> bool:
         feed, settings = self._feed, self._settings
@@ -295,7 +289,9 @@ class Follower:
         try:
             self._commit()
         # Nothing is lost: the next follower begins at the target's offsets, and writes these records.
-        except (EngineError, TaskMigratedError, RefusedRecordsError) as error:
+        except (BrokerError, EngineError, TaskMigratedError, RefusedRecordsError) as error:
+            if isinstance(error, BrokerError) and not error.retriable:
+                raise
             log.warning("the last records are left to the next follower: %s", error.message)
 
     def _commit_for_others(self) -> None:
@@ -322,6 +318,10 @@ class Follower:
             self._feed.forget()
             self._feed.give_way()
             log.warning("%s; joining the group again", error.message)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            self._wait_for_brokers(error)
         except EngineError as error:
             self._feed.forget()
             self._plan_attempt(error)
@@ -331,13 +331,25 @@ class Follower:
             self._feed.forget()
             self._again_at = 0.0
 
+    def _wait_for_brokers(self, error: BrokerError) -> None:
+        """Pause after an error of brokers or a schema registry, for longer each time if the feed has to begin again."""
+        if self._feed.is_reading:
+            log.warning("%s", error.message)
+            self._pause(_POLL_SECONDS)
+        else:
+            log.warning("%s; retrying in %.1f s", error.message, self._next_pause)
+            self._begin_later(self._clock())
+
     def _plan_attempt(self, error: EngineError) -> None:
         """Plan the next attempt to reach the target, or raise the error."""
         now = self._clock()
         since = self._failing_since = now if self._failing_since is None else self._failing_since
         if now - since >= self._settings.retry_seconds:
             raise error
-        self._again_at = now + self._next_pause
         left = self._settings.retry_seconds - (now - since)
         log.warning("%s; retrying in %.1f s, for at most %.0f s more", error.message, self._next_pause, left)
+        self._begin_later(now)
+
+    def _begin_later(self, now: float) -> None:
+        self._again_at = now + self._next_pause
         self._next_pause = min(_LONGEST_PAUSE_SECONDS, 2 * self._next_pause)

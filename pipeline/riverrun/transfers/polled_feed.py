@@ -101,7 +101,7 @@ class PolledFeed:
         self._clock = clock
         self._pause = pause
         self.records = self.size = 0
-        self._skipped = 0
+        self._skipped = self._skipped_committed = 0
         self._look_at = 0.0
         self.is_reading = False
         self.is_at_end = False
@@ -132,10 +132,11 @@ class PolledFeed:
         now_ms = SystemClock().now_ms()
         try:
             records = [self._record(row, now_ms) for row in found.rows]
-        except BrokerError:
-            # The source has moved past these rows.
-            self.forget()
-            raise
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            # Of a schema registry. The follower begins again before these rows, as after outages of brokers (`TopicTarget`).
+            raise EngineError(error.message, hint=error.hint) from error
         self._target.write(records)
         self.records += len(records)
         self.size += size_of(records)
@@ -148,12 +149,15 @@ class PolledFeed:
     def commit(self) -> None:
         self._target.commit()
         self.records = self.size = 0
+        self._skipped_committed = self._skipped
 
     def forget(self) -> None:
         if self.is_reading:
             self._source.close()
         self.is_reading = self.is_at_end = False
         self.records = self.size = 0
+        # What was not committed is read again.
+        self._skipped = self._skipped_committed
 
     def give_way(self) -> None:
         """End this process, which another one has fenced."""
@@ -168,7 +172,7 @@ class PolledFeed:
 
     def reached(self) -> FollowReport:
         """Return the place in the source; the lag is the number of rows, or files, that the topic does not have yet."""
-        return FollowReport(lag=self._lag(), skipped=self._skipped, place=self._source.shown())
+        return FollowReport(lag=self._lag(), skipped=self._skipped_committed, place=self._source.shown())
 
     def _lag(self) -> int:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from riverrun.errors import ConfigError, DeserializationError
+from riverrun.errors import BrokerError, ConfigError, DeserializationError
 from riverrun.processor.handlers import LEAVES_OUT, context_of, decision_of
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE, ConsumerRecord, TaskId
 
@@ -69,6 +69,9 @@ class ReadableRows:
     def _kept(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch | None:
         try:
             kept = [record for record in records if self._is_kept(tp, record)]
+        except BrokerError:  # a schema registry does not answer: all of them are read and decided about again
+            self._letters.clear()
+            raise
         # Before the follower commits the offsets, so that no letter is lost; after a failure one may come twice. If the
         # handler stops at a record, its letter is written as well.
         finally:

@@ -510,8 +510,8 @@ MISTAKES = {
     ),
     "late rows into the table itself": (
         f"{COUNTED} WINDOW TUMBLING (SIZE 1 DAY, LATE INTO o) GROUP BY u;",
-        "O is the stream of its own late rows",
-        "",
+        "LATE INTO cannot name O, which this statement creates",
+        "Choose another name",
     ),
     "late rows with an unknown property": (
         f"{COUNTED} WINDOW TUMBLING (SIZE 1 DAY, LATE INTO late WITH (TOPIC = 'x')) GROUP BY u;",

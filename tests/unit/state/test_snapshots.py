@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import fsspec
 import msgspec
@@ -240,6 +240,25 @@ def test_a_store_that_does_not_answer_loses_no_file_of_a_kept_snapshot(tmp_path:
     assert (newest.created_ms, second.created_ms) == (3, 2)
     store.fetch(second, tmp_path / "fetched")
     assert (tmp_path / "fetched" / "always").read_bytes() == b"always"
+
+
+@pytest.mark.parametrize(("published", "keep", "reads"), [(1, 1, 0), (2, 2, 0), (3, 2, 3), (3, 9, 0)])
+def test_manifests_are_read_only_if_there_are_too_many(
+    published: int, keep: int, reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SnapshotStore(str(tmp_path / "store"), keep=keep)
+    read = LocalFileSystem.cat_file
+    asked: list[str] = []
+
+    def counted(files: LocalFileSystem, path: str, *more: Any) -> Any:
+        asked.append(path)
+        return read(files, path, *more)
+
+    monkeypatch.setattr(LocalFileSystem, "cat_file", counted)
+    for number in range(published):
+        asked.clear()
+        store.publish(directory(tmp_path, f"state{number}", {"now": b"%d" % number}), draft(number))
+    assert len(asked) == reads
 
 
 def test_of_a_large_state_only_what_changed_travels_and_it_opens_where_nothing_was(tmp_path: Path) -> None:

@@ -192,7 +192,8 @@ class StatementPlan:
         source = self._declared(statement, given) if query is None else self._derived(statement, query, given)
         # `_derived` adds the streams of LATE INTO to the catalog, perhaps under the name of this statement.
         if known is None and statement.name in self.catalog.sources:
-            raise SqlError(f"{statement.name} is the stream of its own late rows, too", statement.start)
+            message = f"LATE INTO cannot name {statement.name}, which this statement creates"
+            raise SqlError(message, statement.start, hint="Choose another name for the stream of late rows.")
         # Built only to be checked: an unsupported format or type must be refused here, with the statement's place, even if
         # no query reads the source.
         source.serdes()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun.errors import UnderWayError, VersionConflictError
+from riverrun.errors import ReleaseError, UnderWayError, VersionConflictError
 from riverrun.hosting.release import Release, Step
 from riverrun.releases import chain
 from riverrun.releases.chain import Through, take_through
@@ -28,20 +28,28 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Meeting:
-    """A releaser whose cut fails while another process takes the release on."""
+    """A releaser whose cut fails while another process, or an earlier step of the cut, takes the release on."""
 
-    def __init__(self, error: Exception, meanwhile: Iterator[Release]) -> None:
-        self._error, self._meanwhile = error, meanwhile
+    def __init__(self, error: Exception, meanwhile: Iterator[Release], *own: Release) -> None:
+        self._error, self._meanwhile, self._own = error, meanwhile, own
         self._now, self._is_met = GATED, False
-        self.cuts = 0
+        self.cuts = self.starts = 0
 
     def status(self) -> Release:
         if self._is_met:
             self._now = next(self._meanwhile, self._now)
         return self._now
 
-    def resumed(self, _candidate: str) -> Step:
-        return self._now.step
+    def resumed(self, _candidate: str) -> Step | None:
+        return None if self._now.step in {Step.ROLLING_BACK, Step.ROLLED_BACK, Step.ABORTED} else self._now.step
+
+    def has_written(self, release: Release) -> bool:
+        return release in self._own
+
+    def start(self, _candidate: str, *, carry: bool) -> Release:
+        assert not carry
+        self.starts += 1
+        return self._now
 
     def cut(self) -> Release:
         self.cuts += 1
@@ -75,3 +83,30 @@ def test_a_chain_does_not_wait_for_ever_for_a_switch_that_shows_no_sign() -> Non
 def test_a_step_that_something_else_is_in_the_way_of_ends_soon() -> None:
     with pytest.raises(UnderWayError, match="is processed"):
         through(Meeting(UnderWayError("v1 is processed"), iter([GATED])), lambda _line: None)
+
+
+DECISIONS = {
+    "a rollback under way": [replace(LIVE, step=Step.ROLLING_BACK, revision=10)],
+    "a rollback after the switch": [CUTTING, CUTTING, replace(LIVE, step=Step.ROLLED_BACK, live="v1", revision=11)],
+    "an abort after a switch that failed": [CUTTING, replace(GATED, step=Step.ABORTED, revision=10)],
+    "another release after the switch": [CUTTING, replace(LIVE, candidate="v3", step=Step.PLANNED, revision=10)],
+}
+
+
+@pytest.mark.parametrize("error", [VersionConflictError("revision 8 was written"), UnderWayError("v1 is processed")])
+@pytest.mark.parametrize("decided", DECISIONS.values(), ids=DECISIONS)
+def test_a_chain_starts_nothing_again_that_another_process_has_ended(error: Exception, decided: list[Release]) -> None:
+    releaser = Meeting(error, iter(decided))
+    with pytest.raises(ReleaseError, match="another process has moved v2 meanwhile"):
+        through(releaser, lambda _line: None)
+    assert (releaser.cuts, releaser.starts) == (1, 0)
+
+
+def test_what_a_chain_has_written_is_no_sign_of_another_one() -> None:
+    # A cut writes the release, and finds a run of the live version after that.
+    own = [replace(GATED, revision=revision) for revision in range(8, 11)]
+    told: list[str] = []
+    releaser = Meeting(UnderWayError("v1 is processed"), iter(own), *own)
+    with pytest.raises(UnderWayError, match="is processed"):
+        through(releaser, told.append)
+    assert (releaser.cuts, told) == (1, [])

@@ -54,9 +54,9 @@ def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) 
 
 def _require_no_state(connected: ConnectedApplication) -> None:
     """Make sure that an application without any progress has no state either, such as one that lost more than its offsets."""
-    topics = _changelogs_with_rows(connected) if KeptOffsets(connected.admin, connected.id).knows_nothing() else []
+    topics = _changelogs_with_rows(connected)
     # The commits are read last: a host that began meanwhile has committed before it wrote any row.
-    if not topics or connected.noted(connected.inputs):
+    if not topics or not _knows_nothing(connected):
         return
     why = (
         f"{connected.id} has state in {', '.join(topics)}, but neither committed offsets nor their copies"
@@ -65,14 +65,19 @@ def _require_no_state(connected: ConnectedApplication) -> None:
     raise _forgotten(connected.admin, connected.application.config, connected.version, _first_offsets(connected), why)
 
 
+def _knows_nothing(connected: ConnectedApplication) -> bool:
+    is_unknown = KeptOffsets(connected.admin, connected.id).knows_nothing()
+    return is_unknown and not connected.noted(connected.inputs)
+
+
 def _changelogs_with_rows(connected: ConnectedApplication) -> list[str]:
     admin = connected.admin
     counts = admin.partitions(topic.name for topic in connected.layout.changelog_topics)
     tps = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
-    starts, ends = admin.beginning_offsets(tps), admin.end_offsets(tps)
+    ends = {tp: end for tp, end in admin.end_offsets(tps).items() if end}
     # An attempt that failed leaves offsets without records.
-    written = {tp: OffsetRange(starts[tp], ends[tp]) for tp in tps if starts[tp] < ends[tp]}
-    return sorted({tp.topic for tp, wanted in written.items() if _has_records(admin, tp, wanted)})
+    starts = admin.beginning_offsets(ends)
+    return sorted({tp.topic for tp, end in ends.items() if _has_records(admin, tp, OffsetRange(starts[tp], end))})
 
 
 def _has_records(admin: Admin, tp: TopicPartition, wanted: OffsetRange) -> bool:
@@ -138,7 +143,7 @@ def resume(connected: ConnectedApplication, offsets: Mapping[TopicPartition, int
         message = f"{connected.id} does not read {', '.join(map(str, unread))}"
         raise RangeError(message, hint="riverrun lag shows all partitions that it reads.")
     starts: Mapping[TopicPartition, CommittedOffset] = {}
-    if KeptOffsets(connected.admin, connected.id).knows_nothing() and _changelogs_with_rows(connected):
+    if _changelogs_with_rows(connected) and _knows_nothing(connected):
         starts = _first_offsets(connected)
         if left_out := sorted(starts.keys() - offsets.keys()):
             message = (

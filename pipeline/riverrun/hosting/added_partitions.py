@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.records import AutoOffsetReset, ResetStrategy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from riverrun.hosting.application import Application
-    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.kept_offsets import KeptOffsets
     from riverrun.records import TopicPartition
     from riverrun.topology.nodes import SourceNode
 
@@ -29,35 +28,36 @@ def reset_policies(application: Application) -> dict[str, AutoOffsetReset]:
     return {topic: policy for source, policy in _policies(application) for topic in source.topics}
 
 
-def note_partitions(connected: ConnectedApplication) -> None:
+def note_partitions(copies: KeptOffsets, application: Application, partitions: Mapping[str, int]) -> None:
     """Note the partitions with which an application begins, unless they were noted before."""
-    sources = _skipping(connected)
+    sources = _skipping(application)
     if not sources:
         return
-    copies = KeptOffsets(connected.admin, connected.id)
     begun, counts = copies.begun(), dict[str, int]()
     for source in sources:
         if (pattern := _pattern(source)) is not None:
             if pattern in begun:
                 continue
             counts[pattern] = 0
-        counts |= {topic: connected.partitions[topic] for topic in source.topics}
+        counts |= {topic: partitions[topic] for topic in source.topics}
     copies.note_begun(counts)
 
 
-def added_partitions(connected: ConnectedApplication, tps: Iterable[TopicPartition]) -> set[TopicPartition]:
+def added_partitions(
+    copies: KeptOffsets, application: Application, tps: Iterable[TopicPartition]
+) -> set[TopicPartition]:
     """Return those partitions that the application did not begin with, and of which its policy would skip records."""
     counts: dict[str, int] = {}
-    if sources := _skipping(connected):
-        begun = KeptOffsets(connected.admin, connected.id).begun()
+    if sources := _skipping(application):
+        begun = copies.begun()
         for source in sources:
             known = begun if _pattern(source) not in begun else dict.fromkeys(source.topics, 0) | begun
             counts |= {topic: known[topic] for topic in source.topics if topic in known}
     return {tp for tp in tps if tp.topic in counts and tp.partition >= counts[tp.topic]}
 
 
-def _skipping(connected: ConnectedApplication) -> list[SourceNode]:
-    return [source for source, policy in _policies(connected.application) if policy.strategy in _SKIPPING]
+def _skipping(application: Application) -> list[SourceNode]:
+    return [source for source, policy in _policies(application) if policy.strategy in _SKIPPING]
 
 
 def _policies(application: Application) -> Iterator[tuple[SourceNode, AutoOffsetReset]]:

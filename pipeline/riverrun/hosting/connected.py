@@ -181,7 +181,7 @@ class ConnectedApplication:
             for t in layout.internal_topics
         )
         self.admin.create_topics([*topics, kept_offsets_topic(application)])
-        note_partitions(self)
+        note_partitions(KeptOffsets(self.admin, self.id), application, self.partitions)
         return layout
 
     def require_topics(self, what: str, sources: Iterable[str]) -> None:

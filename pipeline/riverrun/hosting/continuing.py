@@ -1,8 +1,8 @@
 """Applications whose committed offsets brokers have deleted: how to distinguish them from new ones, and how to resume them.
 
 `ConnectedApplication.committed` returns the copies of commits that nobody has continued from (`kept_offsets`). What is left
-are workers that ended without letting their tasks go, topics that were deleted and created again, and state of which the
-copies are lost as well.
+are workers that ended without letting their tasks go, and topics that were deleted and created again. There is also state
+whose copies are lost as well.
 """
 
 from __future__ import annotations

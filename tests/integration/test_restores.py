@@ -10,6 +10,7 @@ from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, St
 from riverrun.hosting.active_task import ActiveTask, start_task
 from riverrun.hosting.claim import Claim
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.restoring import StoreChangelogReader
 from riverrun.hosting.standby_tasks import StandbyTasks
@@ -52,6 +53,7 @@ class Case:
         )
         self.tasks.start()
         log = ((b"w%d" % n, (n + 1).to_bytes(8, "big"), n + 1) for n in range(LOGGED))
+        KeptOffsets(broker.admin(), f"{name}-v1").note_import("counts")
         broker.write(f"{name}-v1-counts-changelog", log, partition=1)
 
     def write(self, count: int) -> None:

@@ -344,6 +344,7 @@ def _planned(plan: ReleasePlan) -> CommandOutcome:
         "range": str(plan.range),
         "offsets": plan.range.size,
         "lost": {str(tp): offset for tp, offset in plan.lost.items()},
+        "thinned": list(plan.thinned),
         "archived": {str(tp): str(found) for tp, (found, _) in plan.archived.items()},
         "outputs": plain(plan.outputs),
         "ended": plan.ended,

@@ -1,21 +1,25 @@
 """Applications whose committed offsets brokers have deleted: how to distinguish them from new ones, and how to resume them.
 
 `ConnectedApplication.committed` returns the copies of commits that nobody has continued from (`kept_offsets`). What is left
-are workers that ended without letting their tasks go, and topics that were deleted and created again.
+are workers that ended without letting their tasks go, and topics that were deleted and created again. There is also state
+whose copies are lost as well.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, ForgottenOffsetsError, RangeError
 from riverrun.hosting.alone import group_of, require_nobody
 from riverrun.hosting.kept_offsets import KeptOffsets, commit_and_keep, is_last
 from riverrun.hosting.ownership import owning
-from riverrun.hosting.topic_ids import committed_ids, found_ids, require_same
-from riverrun.records import OffsetVector
-from riverrun.runtime.layout import is_internal_topic
+from riverrun.hosting.topic_ids import committed_ids, found_ids, require_same, unread
+from riverrun.kafka.admin import CommittedOffset
+from riverrun.kafka.ranges import read_range
+from riverrun.records import OffsetRange, OffsetVector, TopicPartition
+from riverrun.runtime.layout import is_internal_topic, kept_offsets_name
 from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
@@ -23,8 +27,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import AppConfig
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.kafka.admin import Admin, CommittedOffset
-    from riverrun.records import TopicPartition
+    from riverrun.kafka.admin import Admin
 
 _AGAIN = "A new version (riverrun release) computes everything again."
 _RETENTION = "offsets.retention.minutes"
@@ -34,6 +37,8 @@ def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) 
     """Make sure that inputs without committed offsets were never committed."""
     wanted = set(tps)
     kept = KeptOffsets(connected.admin, connected.id).read() if wanted else {}
+    if wanted and not kept:
+        _require_no_state(connected)
     if not kept.keys() & wanted:
         return
     known = {tp: commit for tp, commit in kept.items() if tp in connected.inputs}
@@ -47,8 +52,51 @@ def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) 
         raise _forgotten(connected.admin, connected.application.config, connected.version, unknown)
 
 
+def _require_no_state(connected: ConnectedApplication) -> None:
+    """Make sure that an application without any progress has no state either, such as one that lost more than its offsets."""
+    topics = _changelogs_with_rows(connected)
+    # The commits are read last: a host that began meanwhile has committed before it wrote any row.
+    if not topics or not _knows_nothing(connected):
+        return
+    why = (
+        f"{connected.id} has state in {', '.join(topics)}, but neither committed offsets nor their copies"
+        f" ({kept_offsets_name(connected.id)})"
+    )
+    raise _forgotten(connected.admin, connected.application.config, connected.version, _first_offsets(connected), why)
+
+
+def _knows_nothing(connected: ConnectedApplication) -> bool:
+    is_unknown = KeptOffsets(connected.admin, connected.id).knows_nothing()
+    return is_unknown and not connected.noted(connected.inputs)
+
+
+def _changelogs_with_rows(connected: ConnectedApplication) -> list[str]:
+    admin = connected.admin
+    counts = admin.partitions(topic.name for topic in connected.layout.changelog_topics)
+    tps = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
+    ends = {tp: end for tp, end in admin.end_offsets(tps).items() if end}
+    # An attempt that failed leaves offsets without records.
+    starts = admin.beginning_offsets(ends)
+    return sorted({tp.topic for tp, end in ends.items() if _has_records(admin, tp, OffsetRange(starts[tp], end))})
+
+
+def _has_records(admin: Admin, tp: TopicPartition, wanted: OffsetRange) -> bool:
+    return any(records for _, records in read_range(admin, {tp: wanted}))
+
+
+def _first_offsets(connected: ConnectedApplication) -> dict[TopicPartition, CommittedOffset]:
+    """Return the least that an application has processed of which nothing is known."""
+    ids = found_ids(connected.admin, {tp.topic for tp in connected.inputs})
+    first = connected.admin.beginning_offsets(connected.inputs)
+    return {tp: CommittedOffset(offset, unread(tp, ids, connected.id)) for tp, offset in first.items()}
+
+
 def _forgotten(
-    admin: Admin, config: AppConfig, version: str, known: Mapping[TopicPartition, CommittedOffset]
+    admin: Admin,
+    config: AppConfig,
+    version: str,
+    known: Mapping[TopicPartition, CommittedOffset],
+    why: str | None = None,
 ) -> ForgottenOffsetsError:
     application_id = config.application_id(version)
     first, ends = admin.beginning_offsets(known), admin.end_offsets(known)
@@ -59,7 +107,7 @@ def _forgotten(
         for tp, commit in known.items()
     }
     unknown = sorted(tp for tp, offset in least.items() if offset < ends[tp])
-    message = (
+    message = why or (
         f"Brokers have deleted committed offsets of {application_id}, which has run before. The worker that took its tasks over"
         " ended without releasing them"
     )
@@ -94,19 +142,33 @@ def resume(connected: ConnectedApplication, offsets: Mapping[TopicPartition, int
     if unread:
         message = f"{connected.id} does not read {', '.join(map(str, unread))}"
         raise RangeError(message, hint="riverrun lag shows all partitions that it reads.")
+    starts: Mapping[TopicPartition, CommittedOffset] = {}
+    if _changelogs_with_rows(connected) and _knows_nothing(connected):
+        starts = _first_offsets(connected)
+        if left_out := sorted(starts.keys() - offsets.keys()):
+            message = (
+                f"Nothing is known of the progress of {connected.id}: {', '.join(map(str, left_out))} would begin anew"
+            )
+            raise RangeError(message, hint="Name the offsets of all inputs: the next start says which there are.")
     for task_id, inputs in connected.layout.tasks.items():
         chosen = {tp: offsets[tp] for tp in inputs if tp in offsets}
         if chosen:
             with owning(connected, task_id) as producer:
-                commits = _resumed(connected, chosen)
+                commits = _resumed(connected, chosen, starts)
                 commit_and_keep(producer, connected.id, commits, commits)
 
 
 def _resumed(
-    connected: ConnectedApplication, chosen: Mapping[TopicPartition, int]
+    connected: ConnectedApplication,
+    chosen: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, CommittedOffset] = MappingProxyType({}),
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Return the commits of a task, with the times that were known when it was taken over."""
-    committed, kept = connected.committed(chosen), KeptOffsets(connected.admin, connected.id).read()
+    """Return the commits of a task, with the times that were known when it was taken over.
+
+    `starts` are the first offsets of an application without copies.
+    """
+    committed = connected.committed(chosen)
+    kept = {**starts, **KeptOffsets(connected.admin, connected.id).read()}
     noted = committed_ids({tp: kept[tp] for tp in chosen if tp in kept}, connected.id)
     require_same(connected.application, noted.items(), found_ids(connected.admin, noted))
     ends, commits = connected.admin.end_offsets(chosen), {}

@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from riverrun.errors import ConfigError, MissingOffsetError
+from riverrun.hosting.added_partitions import added_partitions, reset_policies
 from riverrun.hosting.continuing import require_new
 from riverrun.hosting.earlier_records import archived_ranges
+from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.kafka.sending import time_limits
 from riverrun.records import AutoOffsetReset, ResetStrategy, TopicPartition
 from riverrun.runtime.layout import changelog_name, internal_name
@@ -162,14 +164,20 @@ def _written(application: Application) -> Iterator[str]:
 def reset_offsets(
     connected: ConnectedApplication, tps: Iterable[TopicPartition], now_ms: int
 ) -> dict[TopicPartition, int]:
-    """Return the offset at which reading of each new partition begins, by the policy of its source or `auto.offset.reset`."""
+    """Return the offset at which reading of each new partition begins, by the policy of its source or `auto.offset.reset`.
+
+    Partitions that the application did not begin with are read from their first record, if the policy would skip records.
+    """
     admin, policies = connected.admin, reset_policies(connected.application)
     uncommitted = list(tps)
     require_new(connected, uncommitted)
     chosen: dict[AutoOffsetReset, list[TopicPartition]] = {}
+    # Repartition topics have no policy: none of their records has been processed yet.
+    everything, copies = AutoOffsetReset.earliest(), KeptOffsets(admin, connected.id)
+    added = added_partitions(copies, connected.application, uncommitted)
     for tp in uncommitted:
-        # Repartition topics have no policy: none of their records has been processed yet.
-        chosen.setdefault(policies.get(tp.topic, AutoOffsetReset.earliest()), []).append(tp)
+        policy = everything if tp in added else policies.get(tp.topic, everything)
+        chosen.setdefault(policy, []).append(tp)
     starts: dict[TopicPartition, int] = {}
     for policy, partitions in chosen.items():
         match policy:
@@ -207,16 +215,3 @@ def _require_no_earlier(
         app = connected.application.config.name
         hint = f"Process them in a bounded run first, which reads the archive: riverrun run {app}. Workers read topics only."
         raise ConfigError(message, hint=hint)
-
-
-def reset_policies(application: Application) -> dict[str, AutoOffsetReset]:
-    """Return the policy for reading without a committed offset, per external topic; patterns are resolved."""
-    configured = AutoOffsetReset.parse(application.config.streams.auto_offset_reset)
-    topology = application.topology
-    return {
-        topic: source.reset or configured
-        for sub in topology.sub_topologies()
-        for source in sub.sources
-        for topic in source.topics
-        if topic not in sub.repartition_topics
-    }

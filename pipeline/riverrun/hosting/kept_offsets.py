@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from riverrun.kafka.producer import TransactionalProducer
 
 _LONGEST = 1_000_000
+# Names with a slash are notes; those of inputs have none, as no topic's name has one.
+_NOTE = "/"
+_BEGUN = f"begun{_NOTE}"
 _decode = foreign_decoder(tuple[Natural, str], _LONGEST)
 
 
@@ -48,6 +51,8 @@ class KeptOffsets:
         """Return the copies by input, and how far staging topics of logs are published; empty if nothing was ever committed."""
         found = {}
         for name, value in self._control.read().items():
+            if _NOTE in name:
+                continue
             try:
                 found[TopicPartition.parse(name)] = CommittedOffset(*_decode(value))
             except (UnreadableError, ValueError) as error:
@@ -69,6 +74,28 @@ class KeptOffsets:
         kept = self.read()
         noted = {tp: kept[tp] for tp in tps if tp in kept and kept[tp].metadata.startswith(f"{note}:")}
         return {tp: CommittedOffset(at.offset, at.metadata.removeprefix(f"{note}:")) for tp, at in noted.items()}
+
+    def knows_nothing(self) -> bool:
+        """Return whether no progress was ever kept, and no rows were imported."""
+        return all(name.startswith(_BEGUN) for name in self._control.read())
+
+    def begun(self) -> dict[str, int]:
+        """Return what was noted by `note_begun`."""
+        return {
+            name.removeprefix(_BEGUN): int(value)
+            for name, value in self._control.read().items()
+            if name.startswith(_BEGUN)
+        }
+
+    def note_begun(self, counts: Mapping[str, int]) -> None:
+        """Note how many partitions topics had when the application began to read them. Earlier notes stay."""
+        known = self.begun()
+        if missing := {_BEGUN + name: b"%d" % count for name, count in counts.items() if name not in known}:
+            self._control.put(missing)
+
+    def note_import(self, store: str) -> None:
+        """Note that a store has rows which no input accounts for."""
+        self._control.put({f"imported{_NOTE}{store}": b"1"})
 
     def begin(self, starts: Mapping[TopicPartition, int]) -> None:
         """Commit where inputs are begun, of which nothing was processed, while no host processes the application."""

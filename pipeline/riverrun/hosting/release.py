@@ -160,6 +160,7 @@ class Release:
         corrections_ms: The part of it that corrections took, ms.
         digests: Digests of the code that computed each version's outputs, where known.
         begins: Where each version began to compute, by version and input, where earlier records were deleted by then.
+        thinned: Compacted topics that each version aggregates as streams, if records were removed when it began to compute.
         published: How far the records of staging topics of logs are published: offset by the topic's id and the partition.
         repaired: The last repair of the public tables: which rows, and by which verdict; empty if there was none.
         computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
@@ -184,6 +185,7 @@ class Release:
     corrections_ms: Natural = 0
     digests: dict[Name, Word] = field(default_factory=dict)
     begins: dict[Name, dict[Line, Natural]] = field(default_factory=dict)
+    thinned: dict[Name, tuple[Line, ...]] = field(default_factory=dict)
     published: dict[Word, Natural] = field(default_factory=dict)
     repaired: str = ""
     computing_since_ms: Natural = 0
@@ -227,12 +229,18 @@ class Release:
     @property
     def lost_records(self) -> tuple[str, ...]:
         """Describe the deleted records that the candidate lacks and the live version may have processed."""
-        known = self.begins.get(self.live, {})
-        return tuple(
-            f"{self.candidate} began at offset {offset} of {tp}: what follows from the deleted records before it is missing"
-            for tp, offset in self.begins.get(self.candidate or "", {}).items()
+        known, candidate = self.begins.get(self.live, {}), self.candidate or ""
+        deleted = [
+            f"{candidate} began at offset {offset} of {tp}: what follows from the deleted records before it is missing"
+            for tp, offset in self.begins.get(candidate, {}).items()
             if offset > known.get(tp, 0)
-        )
+        ]
+        removed = [
+            f"{candidate} aggregates {topic}, which is compacted: what follows from the records that brokers have removed is"
+            " missing"
+            for topic in self.thinned.get(candidate, ())
+        ]
+        return (*deleted, *removed)
 
     @property
     def progress(self) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import InvalidStateStoreError, StateError
 from riverrun.hosting.alone import RUN, processing_alone
+from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.ownership import fence_owners, transactional_id
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.state_schemas import StateSchemas
@@ -106,6 +107,8 @@ def import_rows(
         for file in files:
             rows += _import_file(stores, file, keeps_partitions=keeps_partitions)
         stores.send()
+        # First: an application with rows, but without any progress, would seem to have lost its offsets.
+        KeptOffsets(connected.admin, connected.id).note_import(store)
         producer.commit({}, "")
     return Imported(rows, replaced)
 

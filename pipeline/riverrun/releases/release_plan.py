@@ -15,6 +15,7 @@ from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import staging_name
 from riverrun.hosting.serde_changes import compare, described
 from riverrun.records import OffsetRange, TopicPartition, counted
+from riverrun.releases.thinned_inputs import thinned_inputs
 from riverrun.releases.topology import outputs
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import DONE, RunLog
@@ -233,6 +234,7 @@ class ReleasePlan:
     Args:
         changed: Nodes and stores whose digest differs, with `added`, `removed` or `changed`.
         lost: Partitions whose first records have been deleted, with the first offset that is left.
+        thinned: Compacted topics that the candidate aggregates as streams, if brokers have removed records.
         archived: What the archive has of partitions, with the first offset that brokers have.
         outputs: Outputs of the candidate: tables, which are corrected, and logs, of which no record is sent again.
         ended: Topics that the live version writes and the candidate does not; their records stay.
@@ -250,6 +252,7 @@ class ReleasePlan:
     changed: dict[str, str]
     range: RunRange
     lost: dict[TopicPartition, int] = field(default_factory=dict)
+    thinned: tuple[str, ...] = ()
     archived: dict[TopicPartition, tuple[OffsetRange, int]] = field(default_factory=dict)
     outputs: tuple[Output, ...] = ()
     ended: tuple[str, ...] = ()
@@ -278,6 +281,10 @@ class ReleasePlan:
             for tp, offset in self.lost.items()
         ]
         lines += [
+            f"  removed already: records of {topic}, which is compacted; what follows from them cannot be computed"
+            for topic in self.thinned
+        ]
+        lines += [
             f"  {tp}: the archive has {found}, the topic begins at {start}"
             for tp, (found, start) in self.archived.items()
         ]
@@ -304,6 +311,7 @@ def plan_release(
         changed=_changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
         range=wanted,
         lost={tp: offset for tp, offset in first.items() if offset > 0},
+        thinned=tuple(thinned_inputs(live.admin, new.topology, {tp.topic for tp in target})),
         archived=_archived(live.admin, target),
         outputs=tuple(written.values()),
         ended=tuple(sorted(ended.keys() - written.keys())),

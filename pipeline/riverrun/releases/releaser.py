@@ -294,8 +294,10 @@ class Releaser:
         previous = None if chosen == release.previous else release.previous
         digests = {name: digest for name, digest in release.digests.items() if name != chosen}
         begins = {name: begun for name, begun in release.begins.items() if name != chosen}
+        thinned = {name: topics for name, topics in release.thinned.items() if name != chosen}
         # The record first: nobody may roll back to a version that is deleted in part.
-        release = self._registry.write(replace(release, previous=previous, digests=digests, begins=begins))
+        left = replace(release, previous=previous, digests=digests, begins=begins, thinned=thinned)
+        release = self._registry.write(left)
         self._versions.discard(retired)
         return release
 

@@ -22,6 +22,7 @@ from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import may_keep_letters
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition
+from riverrun.releases.thinned_inputs import thinned_inputs
 from riverrun.releases.topology import build_topology, load_application, outputs
 from riverrun.runtime.layout import own_topics
 from riverrun.spark.bounded_runs.job import RunSummary, run
@@ -291,7 +292,10 @@ class Versions:
                 starts = reset_offsets(version.resolved(), wanted, SystemClock().now_ms())
         begins = {str(tp): offset for tp, offset in sorted(starts.items()) if offset}
         others = {name: each for name, each in release.begins.items() if name != version.version}
-        return replace(release, begins=others | ({version.version: begins} if begins else {}))
+        thinned = {name: each for name, each in release.thinned.items() if name != version.version}
+        if found := thinned_inputs(self._admin, version.resolved().topology, {tp.topic for tp in wanted}):
+            thinned[version.version] = tuple(found)
+        return replace(release, begins=others | ({version.version: begins} if begins else {}), thinned=thinned)
 
     def _needs_history(self, release: Release, version: ConnectedApplication) -> bool:
         """Return whether a version has state, or results that a release publishes, from earlier records."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import RangeError
-from riverrun.hosting.inputs import reset_policies
+from riverrun.hosting.added_partitions import reset_policies
 from riverrun.hosting.snapshots import usable_snapshots
 from riverrun.records import OffsetRange, OffsetVector, ResetStrategy, TaskId, TopicPartition
 from riverrun.spark.dry_levels import DryRunWork, run_last_level, run_level

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import BrokerError, RangeError, UnderWayError
 from riverrun.hosting.alone import RUN, processing_alone
 from riverrun.hosting.continuing import keep_committed
@@ -282,8 +283,11 @@ class _Run:
             fence_owners(connected, connected.layout.tasks)
         known = settled_offsets(connected, connected.inputs)
         keep_committed(connected, known)
-        # Partitions without records to process: the next run continues from there.
-        begun = {tp: r.start for tp, r in ranges.items() if r.size == 0 and tp not in known}
+        new = {tp: r for tp, r in ranges.items() if tp not in known}
+        # Partitions without records to process: the next run continues from there. With at least once also the others: an
+        # attempt that fails may leave rows, and state without any offset is refused.
+        keeps_rows = connected.application.config.streams.processing_guarantee != EXACTLY_ONCE_V2
+        begun = {tp: r.start for tp, r in new.items() if r.size == 0 or keeps_rows}
         KeptOffsets(connected.admin, connected.id).begin(begun)
         return known
 

@@ -91,6 +91,9 @@ class Brokers(Admin):
     def end_offsets(self, tps: Any) -> dict[TopicPartition, int]:
         return {tp: ENDS[tp] for tp in tps}
 
+    def topic_configs(self, topics: Any) -> dict[str, dict[str, str]]:
+        return {topic: {"cleanup.policy": "delete"} for topic in topics}
+
     def topic_ids(self, *_: Any) -> dict[str, str]:
         """Return no ids: nothing was ever committed."""
         return {}

@@ -1,0 +1,87 @@
+"""Compacted inputs that a version aggregates as streams: what follows from records that brokers have removed is missing.
+
+A table needs the last record of each key, which compaction keeps. An aggregation of a stream needs all records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from riverrun.kafka.ranges import read_range
+from riverrun.records import OffsetRange, TopicPartition
+from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from riverrun.kafka.admin import Admin
+    from riverrun.topology.nodes import Node, SubTopology
+    from riverrun.topology.topology import Topology
+
+# Brokers clean a log from its first record on.
+_HEAD = 1_000
+_TABLES = {Lineage.TABLE, Lineage.ROWS}
+
+
+def thinned_inputs(admin: Admin, topology: Topology, topics: Collection[str]) -> list[str]:
+    """Return those topics that a topology aggregates as streams, and from which compaction has removed records."""
+    configs = admin.topic_configs(streams_of_aggregations(topology).intersection(topics))
+    compacted = sorted(topic for topic, config in configs.items() if "compact" in config["cleanup.policy"])
+    counts = admin.partitions(compacted)
+    return [
+        topic
+        for topic in compacted
+        if any(_is_thinned(admin, TopicPartition(topic, number)) for number in range(counts.get(topic, 0)))
+    ]
+
+
+def streams_of_aggregations(topology: Topology) -> set[str]:
+    """Return the external topics that are read as streams, and whose records end up in a store that is no copy of a table."""
+    subs = topology.sub_topologies()
+    read = [(sub, {*source.topics} - sub.repartition_topics) for sub in subs for source in sub.sources]
+    return {topic for sub, topics in read if topics and _is_aggregated(subs, sub, topics) for topic in topics}
+
+
+def _is_aggregated(subs: Sequence[SubTopology], sub: SubTopology, topics: set[str]) -> bool:
+    """Return whether records of topics, as they are or changed, reach a store through nodes that are no tables."""
+    seen, waiting = set[str](), [(sub, topics)]
+    while waiting:
+        here, read = waiting.pop()
+        tables = {store for node in here.nodes if _is_table(node) for store in here.store_access.get(node.name, ())}
+        for node in _reached(here, read):
+            if not tables.issuperset(here.store_access.get(node.name, ())):
+                return True
+            if isinstance(node, SinkNode) and isinstance(node.topic, str) and node.topic not in seen:
+                seen.add(node.topic)
+                waiting += [(each, {node.topic}) for each in subs if node.topic in each.repartition_topics]
+    return False
+
+
+def _reached(sub: SubTopology, topics: set[str]) -> Iterator[Node]:
+    """Yield the nodes that get records of topics, up to the tables that are made of them."""
+    reached = {source.name for source in sub.sources if not topics.isdisjoint(source.topics)}
+    # Parents come before their children.
+    for node in sub.nodes:
+        if not reached.isdisjoint(node.parents) and not _is_table(node):
+            reached.add(node.name)
+            yield node
+
+
+def _is_table(node: Node) -> bool:
+    return isinstance(node, ProcessorNode) and node.lineage in _TABLES
+
+
+def _is_thinned(admin: Admin, tp: TopicPartition) -> bool:
+    """Return whether offsets without a record, which may be markers of transactions, come before a key that comes again."""
+    first, end = admin.beginning_offsets([tp])[tp], admin.end_offsets([tp])[tp]
+    expected, keys = first, set[bytes | None]()
+    for _, records in read_range(admin, {tp: OffsetRange(first, min(end, first + _HEAD))}):
+        for record in records:
+            if record.offset > expected:
+                return True
+            # What is cleaned has each key once.
+            if record.key in keys:
+                return False
+            keys.add(record.key)
+            expected = record.offset + 1
+    return False

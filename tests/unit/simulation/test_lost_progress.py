@@ -1,0 +1,229 @@
+"""Progress that is lost with its copies, and inputs that an application gets later: nothing counts twice or is skipped."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from riverrun import (
+    BYTES,
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    Materialized,
+    Produced,
+    StreamsBuilder,
+    TimeWindows,
+    windowed,
+)
+from riverrun.errors import ForgottenOffsetsError, ProcessingError, RangeError
+from riverrun.kafka.admin import Admin
+from riverrun.records import OffsetVector, TopicPartition
+from riverrun.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from riverrun.project.app import App
+    from riverrun.topology.topology import Topology
+
+KEYS = [f"key-{number}" for number in range(12)]
+HOUR = timedelta(hours=1)
+OLD, NEW = "old", "new!"
+
+
+def counted(builder: StreamsBuilder) -> Topology:
+    words = builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
+    words.count(Materialized(name="counts")).to_stream().to("out", Produced(STRING, LONG))
+    return builder.build()
+
+
+def refused(key: str, _value: str) -> bool:
+    """Fail at the last key."""
+    if key == KEYS[-1]:
+        raise ValueError(key)
+    return True
+
+
+def broken(builder: StreamsBuilder) -> Topology:
+    words = builder.stream("in", Consumed(STRING, STRING)).filter(refused).group_by_key(Grouped(STRING, STRING))
+    words.count(Materialized(name="counts")).to_stream().to("out", Produced(STRING, LONG))
+    return builder.build()
+
+
+def counted_by_another_key(builder: StreamsBuilder) -> Topology:
+    words = builder.stream("in", Consumed(STRING, STRING)).group_by(lambda key, _: key[-1], Grouped(STRING, STRING))
+    words.count(Materialized(name="counts")).to_stream().to("out", Produced(STRING, LONG))
+    return builder.build()
+
+
+def counted_in_windows(builder: StreamsBuilder) -> Topology:
+    words = builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
+    hours = words.windowed_by(TimeWindows.of_size_with_no_grace(HOUR)).count(Materialized(name="counts"))
+    hours.to_stream().to("out", Produced(windowed(STRING), LONG))
+    return builder.build()
+
+
+def passed(builder: StreamsBuilder) -> Topology:
+    builder.stream("in", Consumed(STRING, STRING)).map_values(len).to("out", Produced(STRING, LONG))
+    return builder.build()
+
+
+def passed_by_pattern(builder: StreamsBuilder) -> Topology:
+    words = builder.stream(re.compile("in.*"), Consumed(STRING, STRING))
+    words.map_values(len).to("out", Produced(STRING, LONG))
+    return builder.build()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(seed=3) as opened:
+        opened.create_topic("in", 2)
+        opened.create_topic("out", 2)
+        yield opened
+
+
+def write(cluster: Cluster, topic: str = "in", value: str = "word") -> None:
+    cluster.input_topic(topic, STRING, STRING).pipe_key_value_list([(key, value) for key in KEYS])
+
+
+def total(cluster: Cluster) -> int:
+    """Return the sum of all counts, whatever their keys are."""
+    return sum(cluster.table("out", BYTES, LONG).values())
+
+
+def passed_on(cluster: Cluster) -> int:
+    """Return the number of new records that have passed."""
+    return cluster.output_topic("out", STRING, LONG).read_values_to_list().count(len(NEW))
+
+
+def lose_progress(cluster: Cluster, app: App) -> None:
+    """Delete committed offsets and their copies, as if topics alone had been copied to other brokers."""
+    admin = Admin(cluster.kafka)
+    admin.delete_group(app.application_id)
+    admin.delete_topics([f"{app.application_id}-committed-offsets"])
+
+
+def by_a_run(_cluster: Cluster, app: App) -> None:
+    app.run()
+
+
+def by_a_worker(cluster: Cluster, app: App) -> None:
+    """Run a worker for a minute, and kill it."""
+    worker = cluster.start_worker(app)
+    cluster.advance(timedelta(minutes=1))
+    worker.kill()
+    # Until its session ends, it is a member of the group.
+    cluster.advance(timedelta(minutes=1))
+    if worker.error is not None:
+        raise worker.error
+
+
+HOSTS = [by_a_run, by_a_worker]
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+@pytest.mark.parametrize("before", HOSTS)
+@pytest.mark.parametrize("after", HOSTS)
+@pytest.mark.parametrize("build", [counted, counted_by_another_key, counted_in_windows])
+def test_state_without_progress_is_refused_and_resumed_where_its_user_says(
+    cluster: Cluster,
+    build: Callable[[StreamsBuilder], Topology],
+    before: Callable[[Cluster, App], None],
+    after: Callable[[Cluster, App], None],
+    guarantee: str,
+) -> None:
+    app = cluster.project().app("app", build, config={"processing.guarantee": guarantee})
+    write(cluster)
+    before(cluster, app)
+    reached = OffsetVector({each.tp: each.end for each in app.lag()})
+    lose_progress(cluster, app)
+    write(cluster)
+    with pytest.raises(ForgottenOffsetsError, match="neither committed offsets nor their copies"):
+        after(cluster, app)
+    assert total(cluster) == len(KEYS)
+    with pytest.raises(RangeError, match="would begin anew"):
+        app.state.resume(f"in-0@{reached.offsets[TopicPartition('in', 0)]}")
+    app.state.resume(str(reached))
+    after(cluster, app)
+    assert total(cluster) == 2 * len(KEYS)
+
+
+def test_without_state_or_after_a_reset_nothing_is_refused(cluster: Cluster) -> None:
+    write(cluster)
+    apps = [cluster.project().app("stateless", passed), cluster.project().app("app", counted)]
+    for app in apps:
+        app.run()
+        lose_progress(cluster, app)
+    apps[1].state.reset(apps[1].state.plan_reset())
+    for app in apps:
+        app.run()
+        assert total(cluster)
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_first_run_that_failed_is_repeated(cluster: Cluster, guarantee: str) -> None:
+    config = {"processing.guarantee": guarantee}
+    write(cluster)
+    with pytest.raises(ProcessingError):
+        cluster.project().app("app", broken, config=config).run()
+    cluster.project().app("app", counted, config=config).run()
+    assert cluster.table("out", STRING, LONG).keys() == set(KEYS)
+
+
+POLICIES = ["by_duration:PT1H", "earliest", "latest"]
+
+
+@pytest.mark.parametrize("first", HOSTS)
+@pytest.mark.parametrize("second", HOSTS)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("build", [passed, passed_by_pattern])
+def test_records_of_partitions_that_were_added_later_are_not_skipped(
+    cluster: Cluster,
+    build: Callable[[StreamsBuilder], Topology],
+    policy: str,
+    first: Callable[[Cluster, App], None],
+    second: Callable[[Cluster, App], None],
+) -> None:
+    app = cluster.project().app("app", build, config={"auto.offset.reset": policy})
+    write(cluster, value=OLD)
+    cluster.advance(timedelta(hours=2))
+    first(cluster, app)
+    Admin(cluster.kafka).add_partitions({"in": 5, "out": 5})
+    write(cluster, value=NEW)
+    cluster.advance(timedelta(hours=2) if first is by_a_run else timedelta(seconds=1))
+    second(cluster, app)
+    assert passed_on(cluster) == len(KEYS)
+
+
+@pytest.mark.parametrize("begins_with", [0, 1])
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_records_of_topics_that_a_pattern_matches_later_are_not_skipped(
+    policy: str, host: Callable[[Cluster, App], None], begins_with: int
+) -> None:
+    with Cluster(seed=5) as cluster:
+        cluster.create_topic("out", 2)
+        app = cluster.project().app("app", passed_by_pattern, config={"auto.offset.reset": policy})
+        for number in range(begins_with):
+            cluster.create_topic(f"in-{number}", 2)
+        host(cluster, app)
+        cluster.create_topic("in-later", 2)
+        write(cluster, "in-later", NEW)
+        cluster.advance(timedelta(hours=2) if host is by_a_run else timedelta(seconds=1))
+        host(cluster, app)
+        assert passed_on(cluster) == len(KEYS)
+
+
+def test_records_are_skipped_again_after_a_reset(cluster: Cluster) -> None:
+    app = cluster.project().app("app", passed, config={"auto.offset.reset": "latest"})
+    app.run()
+    Admin(cluster.kafka).add_partitions({"in": 4, "out": 4})
+    write(cluster, value=NEW)
+    app.state.reset(app.state.plan_reset("latest"))
+    app.run()
+    assert not passed_on(cluster)

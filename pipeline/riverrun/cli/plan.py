@@ -70,7 +70,7 @@ def plan(
             told = surprises(graph)
             return CommandOutcome(as_text(graph, told), graph_document(graph, told))
         picture = as_picture(graph)
-        text = mermaid(picture) if form is Form.MERMAID else svg(picture)
+        text = mermaid(picture) if form is Form.MERMAID else svg(picture, project.config.path.resolve().parent.name)
         return CommandOutcome(text.rstrip(), None)
 
     report(planned, as_json=as_json)

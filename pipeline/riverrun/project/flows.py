@@ -14,6 +14,7 @@ from riverrun.operators.joins import (
     StreamTableLeftJoin,
     StreamVersionedTableJoin,
 )
+from riverrun.operators.lookups import StreamLookup
 from riverrun.operators.sessions import StreamSessionWindowAggregate
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.operators.stream_joins import StreamSelfJoin, StreamStreamJoin
@@ -47,6 +48,8 @@ _TWICE: tuple[tuple[tuple[type, ...], Use, Arrival], ...] = (
 )
 """Operators that keep something of each record of a stream, and how corrections leave them."""
 _LOOK_UP = (StreamTableJoin, StreamTableLeftJoin, StreamVersionedTableJoin, BufferedStreamTableJoin)
+_OF_TODAY = (StreamTableJoin, StreamTableLeftJoin, StreamLookup)
+"""Operators that look up what is there now; joins with versioned tables find the row of the record's time."""
 _ONLY_READ = (*_LOOK_UP, TableJoinSide, SubscriptionJoin, ForeignTableJoin, ResponseJoin)
 """Operators that do not write to some of the stores that they use."""
 
@@ -133,7 +136,8 @@ class Flows:
         if node.lineage in {Lineage.TABLE, Lineage.ROWS}:
             return Use.REKEYS if arrival is Arrival.FURTHER else None, Arrival.ROWS
         is_kept = arrival is Arrival.ROWS or node.lineage is Lineage.KEPT
-        return None, arrival if is_kept else Arrival.FURTHER
+        use = Use.LOOKS_UP_NOW if isinstance(operator, _OF_TODAY) else None
+        return use, arrival if is_kept else Arrival.FURTHER
 
     def _over_stores(self, node: ProcessorNode, arrival: Arrival) -> Iterator[tuple[Step, Arrival]]:
         """Return the nodes that read stores to which a node writes, and how what they do leaves them."""

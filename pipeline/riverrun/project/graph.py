@@ -69,6 +69,7 @@ class Use(Enum):
     JOINS = "joins corrections again"
     REMEMBERS = "may take corrections for repetitions, and drop them"
     LOOKS_UP = "has joined earlier records with the old rows"
+    LOOKS_UP_NOW = "joins corrections with present rows or answers, not with those of then"
     REKEYS = "may keep old rows under other keys"
     ADDS = "adds a row for each correction"
     OWN_CODE = "is a processor of your own, which may remember records"

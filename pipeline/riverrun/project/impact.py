@@ -34,6 +34,7 @@ _PARTS = {
     Use.JOINS: Part.MUST,
     Use.REMEMBERS: Part.MUST,
     Use.LOOKS_UP: Part.MAY,
+    Use.LOOKS_UP_NOW: Part.MAY,
     Use.REKEYS: Part.MAY,
     Use.ADDS: Part.MAY,
     Use.OWN_CODE: Part.UNKNOWN,

@@ -136,8 +136,8 @@ class Flows:
         if node.lineage in {Lineage.TABLE, Lineage.ROWS}:
             return Use.REKEYS if arrival is Arrival.FURTHER else None, Arrival.ROWS
         is_kept = arrival is Arrival.ROWS or node.lineage is Lineage.KEPT
-        use = Use.LOOKS_UP_NOW if isinstance(operator, _OF_TODAY) else None
-        return use, arrival if is_kept else Arrival.FURTHER
+        leaving = arrival if is_kept else Arrival.FURTHER
+        return (Use.LOOKS_UP_NOW if isinstance(operator, _OF_TODAY) else None), leaving
 
     def _over_stores(self, node: ProcessorNode, arrival: Arrival) -> Iterator[tuple[Step, Arrival]]:
         """Return the nodes that read stores to which a node writes, and how what they do leaves them."""

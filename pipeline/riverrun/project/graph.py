@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from riverrun.config import OutputKind
 
@@ -142,7 +143,7 @@ class Write:
     is_letters: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProjectGraph:
     """All members of a project, and the topics between them.
 
@@ -172,36 +173,36 @@ class ProjectGraph:
         """Return an application by name; None if it is not known."""
         return next((member for member in self.applications if member.name == name), None)
 
-    def reads_of(self, member: Member) -> tuple[Read, ...]:
+    def reads_of(self, member: Member) -> Sequence[Read]:
         """Return the edges by which a member reads."""
-        return tuple(edge for edge in self.reads if edge.reader == member)
+        return self._reads_of.get(member, ())
 
-    def writes_of(self, member: Member) -> tuple[Write, ...]:
+    def writes_of(self, member: Member) -> Sequence[Write]:
         """Return the edges by which a member writes."""
-        return tuple(edge for edge in self.writes if edge.writer == member)
+        return self._writes_of.get(member, ())
 
-    def readers(self, topic: str) -> tuple[Read, ...]:
+    def readers(self, topic: str) -> Sequence[Read]:
         """Return the edges by which a topic is read."""
-        return tuple(edge for edge in self.reads if edge.topic == topic)
+        return self._readers.get(topic, ())
 
-    def writers(self, topic: str) -> tuple[Write, ...]:
+    def writers(self, topic: str) -> Sequence[Write]:
         """Return the edges by which a topic is written."""
-        return tuple(edge for edge in self.writes if edge.topic == topic)
+        return self._writers.get(topic, ())
 
     def after(self, member: Member) -> tuple[Member, ...]:
         """Return the members that read what a member writes."""
-        return _in_order(read.reader for write in self.writes_of(member) for read in self.readers(write.topic))
+        readers = (read.reader for write in self.writes_of(member) for read in self.readers(write.topic))
+        return tuple(dict.fromkeys(readers))
 
     def ordered(self) -> tuple[Member, ...]:
         """Return the members so that each comes after those that it reads from; members of a cycle stay as declared."""
-        below = {member: self._downstream(member) for member in self.members}
         # Fewer members are upstream of a writer than of its reader; in a cycle the numbers are equal.
-        upstream = {member: sum(member in found for found in below.values()) for member in self.members}
+        upstream = {member: sum(member in found for found in self._below.values()) for member in self.members}
         return tuple(sorted(self.members, key=upstream.__getitem__))
 
     def cycles(self) -> tuple[tuple[Member, ...], ...]:
         """Return the members that read what they write, directly or through others, cycle by cycle."""
-        below = {member: self._downstream(member) for member in self.members}
+        below = self._below
         found = [
             tuple(other for other in self.members if other in below[member] and member in below[other])
             for member in self.members
@@ -209,16 +210,46 @@ class ProjectGraph:
         ]
         return tuple(dict.fromkeys(found))
 
-    def _downstream(self, member: Member) -> frozenset[Member]:
-        found: set[Member] = set()
-        waiting = [*self.after(member)]
-        while waiting:
-            each = waiting.pop()
-            if each not in found:
-                found.add(each)
-                waiting += self.after(each)
-        return frozenset(found)
+    @cached_property
+    def _below(self) -> Mapping[Member, frozenset[Member]]:
+        """All members that read what a member writes, directly or through others."""
+        after = {member: self.after(member) for member in self.members}
+        return {member: _reached(after, member) for member in self.members}
+
+    @cached_property
+    def _reads_of(self) -> Mapping[Member, Sequence[Read]]:
+        return _grouped((edge.reader, edge) for edge in self.reads)
+
+    @cached_property
+    def _writes_of(self) -> Mapping[Member, Sequence[Write]]:
+        return _grouped((edge.writer, edge) for edge in self.writes)
+
+    @cached_property
+    def _readers(self) -> Mapping[str, Sequence[Read]]:
+        return _grouped((edge.topic, edge) for edge in self.reads)
+
+    @cached_property
+    def _writers(self) -> Mapping[str, Sequence[Write]]:
+        return _grouped((edge.topic, edge) for edge in self.writes)
 
 
-def _in_order(members: Iterable[Member]) -> tuple[Member, ...]:
-    return tuple(dict.fromkeys(members))
+_Key = TypeVar("_Key")
+_Edge = TypeVar("_Edge")
+
+
+def _grouped(edges: Iterable[tuple[_Key, _Edge]]) -> dict[_Key, list[_Edge]]:
+    found: dict[_Key, list[_Edge]] = {}
+    for key, edge in edges:
+        found.setdefault(key, []).append(edge)
+    return found
+
+
+def _reached(after: Mapping[Member, Sequence[Member]], member: Member) -> frozenset[Member]:
+    found: set[Member] = set()
+    waiting = [*after[member]]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += after[each]
+    return frozenset(found)

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,7 +35,6 @@ from tests.depth import depth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 TEXTS = Consumed(STRING, STRING)
 OUT = Produced(STRING, STRING)
@@ -296,6 +296,52 @@ def test_a_table_of_an_import_without_keys_is_said(tmp_path: Path) -> None:
         "export shelf reads totals as a table, but records of import rows have no keys: a table drops them",
         "export raw reads raw as a table, but records of import shop have no keys: a table drops them",
     ]
+
+
+# The page
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "run" / "graph.md"
+OF_THE_PAGE = """
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+[apps.orders]
+topology = "of_the_page:orders"
+[apps.totals]
+topology = "of_the_page:totals"
+[apps.totals.versions]
+v2 = "of_the_page:totals"
+[apps.alerts]
+topology = "of_the_page:alerts"
+[apps.visits]
+topology = "of_the_page:visits"
+[exports.lake]
+topic = "totals"
+format = "parquet"
+target = "lake"
+[imports.shop]
+topic = "raw"
+source = "sqlite:///shop.db"
+table = "orders"
+incremental = ["id"]
+[archives.all]
+topics = ["raw"]
+url = "kept"
+"""
+
+
+def test_the_page_shows_what_the_commands_print(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    of_kind = {kind: [text for each, text in blocks if each == kind] for kind in ("", "toml", "python")}
+    orders = """
+def orders(builder):
+    builder.stream("raw", Consumed(STRING, STRING)).filter(lambda _key, order: order).to("orders")
+    return builder.build()
+"""
+    (tmp_path / "of_the_page.py").write_text(of_kind["python"][0].partition("project = ")[0] + orders)
+    path = tmp_path / "streams.toml"
+    path.write_text(OF_THE_PAGE + of_kind["toml"][0])
+    assert [run(path, "plan")[1], run(path, "plan", "totals", "--version", "v2")[1]] == of_kind[""][1:]
 
 
 # Neighbours in streams.toml

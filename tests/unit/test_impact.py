@@ -1,4 +1,4 @@
-"""What a change of one application means for others: compared with what corrections do to results, and with oracles."""
+"""The meaning of a change for other applications, compared with what corrections do to results, and with oracles."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_a_reader_of_a_log_need_not_take_part_and_is_not_restated(tmp_path: Path
 
 
 def written(build: Built, before: Rows, after: Rows) -> list[tuple[bytes | None, bytes | None]]:
-    """What a reader writes for rows, records of another topic, and corrections of the rows."""
+    """Return what a reader writes for rows, records of another topic, and corrections of the rows."""
     with TopologyTestDriver(built(build)) as driver:
         given: list[tuple[str, Rows]] = [("t", before), ("other", {"a": "x", "b": "y"}), ("t", after)]
         for topic, records in given:

@@ -1,4 +1,4 @@
-"""The graph of a project: who reads and writes which topic, what is surprising about it, and how it is shown."""
+"""The graph of a project: readers and writers of its topics, what is surprising about it, and how it is shown."""
 
 from __future__ import annotations
 

@@ -33,7 +33,18 @@ BASE: dict[str, Any] = {
     "neighbours.billing": {"reads": ["t"]},
 }
 KEYS: dict[str, tuple[str, ...]] = {
-    "": ("kafka", "spark", "schema_registry", "console", "logging", "apps", "exports", "imports", "archives", "neighbours"),
+    "": (
+        "kafka",
+        "spark",
+        "schema_registry",
+        "console",
+        "logging",
+        "apps",
+        "exports",
+        "imports",
+        "archives",
+        "neighbours",
+    ),
     "kafka": ("bootstrap.servers", "unsafe.properties", "sasl.mechanism", "oauth_cb", "client.id"),
     "spark": ("spark.executor.memory",),
     "schema_registry": (*CLIENT_SETTINGS, *SERDE_SETTINGS),

@@ -45,7 +45,7 @@ def describe(
 ) -> None:
     """Show an application's topology as Kafka Streams describes it, or as a picture. With --version it asks no broker.
 
-    Below it are its neighbours: who writes the topics that it reads, and who reads those that it writes.
+    Below it are its neighbours: the writers of topics that it reads, and the readers of those that it writes.
     """
     if code and form is not Format.TEXT:
         raise typer.BadParameter(f"--format {form.value} does not show code: leave out --code", param_hint="--code")

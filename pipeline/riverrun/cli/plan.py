@@ -47,7 +47,8 @@ def plan(
     """Show the applications of the project with the topics between them, and what is surprising about them.
 
     With an application, show what a release of it means for those that read its topics: which of them must, may or need not
-    take part. With --from and --to, show what a backfill of that interval means. Nothing is changed. Brokers are asked only with --live.
+    take part. With --from and --to, show what a backfill of that interval means. Nothing is changed. Brokers are asked only
+    with --live.
     """
     from riverrun.project.changes import impact_of_change
     from riverrun.project.graph_pictures import as_picture, as_text, graph_document, impact_document, impact_text

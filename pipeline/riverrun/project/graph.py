@@ -64,7 +64,7 @@ class Arrival(Enum):
 
 
 class Use(Enum):
-    """What a node does with corrections that readers must know of."""
+    """A use of corrections by a node, beyond passing them on."""
 
     COUNTS = "counts corrections again"
     JOINS = "joins corrections again"

@@ -34,7 +34,7 @@ def as_text(graph: ProjectGraph, found: Sequence[Surprise]) -> str:
 
 
 def neighbours_text(graph: ProjectGraph, app: str) -> str:
-    """Return the neighbours of an application: who writes what it reads, and who reads what it writes; empty if none."""
+    """Return the writers of what an application reads, and the readers of what it writes, as text; empty if there are none."""
     member = graph.application(app)
     lines: list[str] = []
     for read in graph.reads_of(member) if member else ():

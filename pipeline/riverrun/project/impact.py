@@ -43,7 +43,7 @@ _PARTS = {
 
 
 class Effect(Enum):
-    """What a change does to a topic."""
+    """The effect of a change on a topic."""
 
     CORRECTED = "corrected"
     """Rows that differ are written again, under their keys."""
@@ -62,7 +62,7 @@ _TOLD = {
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a member has a part in a change.
+    """The reason for the part of a member in a change.
 
     Args:
         topic: The topic through which the change arrives.
@@ -114,7 +114,7 @@ class Changed:
 
     @property
     def text(self) -> str:
-        """What the change does to it, as text."""
+        """Return the effects as text."""
         if self.effects == tuple(Effect):
             return "not known"
         told = " and ".join(_TOLD[each] for each in self.effects)
@@ -123,7 +123,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What a change of an application means for others.
+    """The meaning of a change of an application for others.
 
     Args:
         app: The application that changes.

@@ -169,8 +169,9 @@ def impact_text(impact: Impact) -> str:
     ]
     lines += ["topics of others that change:", *changed] if changed else []
     for title, members in groups:
-        lines += [f"{title}:", *(f"  {line}" for each in members for line in _reached_lines(each))] if members else []
-    lines += [f"  {each}" for each in impact.unknown]
+        told = [line for each in members for line in _reached_lines(each)]
+        told += impact.unknown if title == _TITLES[Part.UNKNOWN] else ()
+        lines += [f"{title}:", *(f"  {line}" for line in told)] if told else []
     return "\n".join(lines if impact.reached else [*lines, "  no member of the project reads what it writes"])
 
 
@@ -179,7 +180,7 @@ def _restated(impact: Impact) -> list[tuple[str, tuple[Reached, ...]]]:
     others = tuple(each for each in impact.reached if each not in restated)
     unknown = tuple(each for each in others if each.part is Part.UNKNOWN)
     left = tuple(each for each in others if each.part is not Part.UNKNOWN)
-    return [("cannot be restated", left), ("not known", unknown), ("restated by corrections", restated)]
+    return [("cannot be restated", left), (_TITLES[Part.UNKNOWN], unknown), ("restated by corrections", restated)]
 
 
 def _reached_lines(reached: Reached) -> Iterator[str]:

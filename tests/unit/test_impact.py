@@ -281,7 +281,7 @@ SHORT = st.sampled_from(["no", "one", "two", "three"])
 
 
 @pytest.mark.parametrize("name", [name for name in NEED_NOT if "without" not in name])
-@settings(max_examples=depth(10, 300), deadline=None)
+@settings(max_examples=depth(10, 100), deadline=None)
 @given(before=st.dictionaries(KEYS, SHORT), after=st.dictionaries(KEYS, st.none() | SHORT))
 def test_whoever_need_not_take_part_has_the_rows_of_corrected_ones(name: str, before: Rows, after: Rows) -> None:
     corrections = {key: value for key, value in after.items() if before.get(key) != value}
@@ -399,7 +399,7 @@ def reachable(apps: dict[str, list[Pipe]], first: str) -> set[str]:
         found |= {name for name, _ in more}
 
 
-@settings(max_examples=depth(30, 2000), deadline=None)
+@settings(max_examples=depth(30, 400), deadline=None)
 @given(apps=projects(has_cycles=True))
 def test_a_change_reaches_what_a_walk_over_topics_reaches(tmp_path_factory: Any, apps: dict[str, list[Pipe]]) -> None:
     project = project_of(tmp_path_factory.mktemp("p"), apps)
@@ -439,7 +439,7 @@ def parts(apps: dict[str, list[Pipe]], first: str) -> dict[str, Part]:
     return found
 
 
-@settings(max_examples=depth(30, 2000), deadline=None)
+@settings(max_examples=depth(30, 400), deadline=None)
 @given(apps=projects(has_cycles=False))
 def test_parts_are_those_of_pipelines_one_after_another(tmp_path_factory: Any, apps: dict[str, list[Pipe]]) -> None:
     project = project_of(tmp_path_factory.mktemp("p"), apps)

@@ -481,7 +481,7 @@ NAMES = st.sampled_from(["a", "b", "c", "d"])
 EDGES = st.lists(st.tuples(NAMES, st.sampled_from(["t", "u", "v"])), max_size=8, unique=True)
 
 
-@settings(max_examples=depth(100, 2000), deadline=None)
+@settings(max_examples=depth(100, 1000), deadline=None)
 @given(reads=EDGES, writes=EDGES)
 def test_any_graph_can_be_shown_and_each_edge_is_in_it(reads: Any, writes: Any) -> None:
     members: Mapping[str, Member] = {name: Member(name) for name in "abcd"}

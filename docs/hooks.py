@@ -41,6 +41,8 @@ REFERENCE = {
         "riverrun.project.live",
         "riverrun.project.state",
         "riverrun.project.checks",
+        "riverrun.project.graph",
+        "riverrun.project.impact",
         "riverrun.project.transfers",
         "riverrun.project.archives",
     ),

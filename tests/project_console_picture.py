@@ -16,11 +16,14 @@ from riverrun.console.shown import change_object, instance_object, lag_object, r
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import InputLag
 from riverrun.hosting.release import Release, ReleaseChange, Step
+from riverrun.project.graph import Member, ProjectGraph, Read, ReaderKind, Write
+from riverrun.project.graph_pictures import as_picture
 from riverrun.records import TopicPartition
 from riverrun.releases.rows import DifferentRow
 from riverrun.service.admission import Access
 from riverrun.service.instance import bound, serving
 from riverrun.spark.runs import RunRecord
+from riverrun.topology.svg import svg
 from tests.browsers import chromium
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 NOW = 1_767_261_600_000
 MINUTE = 60_000
 POINTS = 25
-SIZE = (1100, 1390)
+SIZE = (1100, 1800)
 STEPS = (("none", "planned"), ("planned", "reprocessed"), ("reprocessed", "gated"))
 BY = "ann@laptop"
 
@@ -114,6 +117,7 @@ def project() -> dict[str, Any]:
             application(Release("sessions", "v3"), [version("sessions", "v3", 0, ["worker-1:8091"], live=True)]),
         ],
         "runs": [run_object(run) for run in runs()],
+        "graph": "clicks v1, orders v1, sessions v3",
     }
 
 
@@ -125,6 +129,21 @@ def differences(app: str, limit: int) -> Sequence[DifferentRow]:  # noqa: ARG001
         DifferentRow("page-counts", "new", {"key": "/help", **window}, {}, {"": 3}),
         DifferentRow("page-counts", "gone", {"key": "/health", **window}, {"": 300}, {}),
     ]
+
+
+def between() -> dict[str, Any]:
+    """Return the graph of the three applications."""
+    clicks, orders, sessions = (
+        Member(name, version=v) for name, v in (("clicks", "v1"), ("orders", "v1"), ("sessions", "v3"))
+    )
+    reads = (
+        Read(clicks, "clicks", ReaderKind.STREAM),
+        Read(sessions, "clicks", ReaderKind.STREAM),
+        Read(orders, "sessions", ReaderKind.TABLE),
+    )
+    writes = Write(clicks, "page-counts"), Write(sessions, "sessions"), Write(orders, "orders-by-visit")
+    picture = svg(as_picture(ProjectGraph((clicks, sessions, orders), reads, writes)), "Topics between applications")
+    return {"name": "clicks v1, orders v1, sessions v3", "picture": picture, "surprising": [], "unknown": []}
 
 
 class Looks:
@@ -153,7 +172,7 @@ def main(path: Path) -> None:
         chromium() as page,
     ):
         name = f"127.0.0.1:{listener.getsockname()[1]}"
-        api = new_api(watch, differences, Access(server=name))
+        api = new_api(watch, differences, between, Access(server=name))
         with serving(api, listener, None, api.state.events.end):
             page.set_window_size(*SIZE)
             page.get(f"http://{name}/")

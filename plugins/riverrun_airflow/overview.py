@@ -93,6 +93,31 @@ class Overview:
         return f"{self.release.step.value} {self.release.candidate or ''}".strip()
 
 
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The topics between the applications of a project.
+
+    Args:
+        picture: An SVG document.
+        told: What is surprising about them, and what is not known, as text.
+    """
+
+    picture: str
+    told: tuple[str, ...]
+
+
+def between(project: ProjectConfig, live: Mapping[str, str]) -> Between:
+    """Return the graph of a project, with the live versions of applications as far as they are known."""
+    from riverrun.project.graph_pictures import as_picture
+    from riverrun.project.surprises import surprises
+    from riverrun.topology.svg import svg
+
+    graph = front_door(project).graph(live)
+    told = [str(each) for each in surprises(graph)]
+    told += [f"{name} is not known: {why}" for name, why in graph.unknown.items()]
+    return Between(svg(as_picture(graph), "Topics between applications"), tuple(told))
+
+
 def overview(project: ProjectConfig, app: str) -> Overview:
     """Return the present state of an application. Nothing is changed."""
     from riverrun.hosting.control_topic import release_of  # not the releaser: a page loads no engine

@@ -19,14 +19,14 @@ from riverrun.service.answering import FILES, content
 from riverrun_airflow import views
 from riverrun_airflow.hooks import CONNECTION, RiverrunHook, location_if_known
 from riverrun_airflow.links import page_of_run, page_of_task
-from riverrun_airflow.overview import overview
+from riverrun_airflow.overview import between, overview
 from riverrun_airflow.work_requests import author_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from riverrun.config import AppConfig, ProjectConfig
-    from riverrun_airflow.overview import Overview
+    from riverrun_airflow.overview import Between, Overview
 
 _OF_AIRFLOW = "airflow:"
 _IN_ENVIRONMENT = "AIRFLOW_CONN_"
@@ -49,16 +49,7 @@ def application() -> FastAPI:
     @app.get("/", response_class=HTMLResponse)
     def applications(user: GetUserDep) -> HTMLResponse:
         """Show all applications that the user may see."""
-        projects, problems = _projects()
-        rows = {
-            str(project.path): [
-                views.row(name, _looked(project, name))
-                for name in (*project.apps, *project.refused)
-                if _may_see(name, user)
-            ]
-            for project in projects
-        }
-        return HTMLResponse(views.document("", views.applications(rows, problems)))
+        return HTMLResponse(views.document("", _applications(user)))
 
     @app.get("/apps/{name}", response_class=HTMLResponse)
     def one_application(name: str, user: GetUserDep) -> HTMLResponse:
@@ -93,6 +84,22 @@ def application() -> FastAPI:
         return _file(_seen(_project_of(name), name, user), path, below="site")
 
     return app
+
+
+def _applications(user: Any) -> str:
+    """Return the applications that a user may see, and pictures of projects whose applications the user may all see."""
+    projects, problems = _projects()
+    rows: dict[str, list[str]] = {}
+    graphs: dict[str, Between] = {}
+    for project in projects:
+        names, path = (*project.apps, *project.refused), str(project.path)
+        found = {name: _looked(project, name) for name in names if _may_see(name, user)}
+        rows[path] = [views.row(name, each) for name, each in found.items()]
+        # A picture has the names of all applications.
+        if len(found) == len(names):
+            known = {name: each.release.live for name, each in found.items() if not isinstance(each, str)}
+            graphs[path] = between(project, known)
+    return views.applications(rows, graphs, problems)
 
 
 def _projects() -> tuple[list[ProjectConfig], list[str]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.release import Release
     from riverrun.releases.check_log import CheckRecord
     from riverrun.spark.runs import RunRecord
-    from riverrun_airflow.overview import Overview, Partition, Stretch
+    from riverrun_airflow.overview import Between, Overview, Partition, Stretch
 
 _STEPS = "planned", "reprocessed", "gated", "cutting", "live"
 SHOWN_RUNS = 10
@@ -43,14 +43,23 @@ def problem(text: str) -> str:
     return f'<p role="alert">{escape(in_airflow(text))}</p>'
 
 
-def applications(projects: Mapping[str, Iterable[str]], problems: Iterable[str] = ()) -> str:
-    """Return the tables of all applications, one for each project, by the path of its `streams.toml`; first come problems."""
+def applications(
+    projects: Mapping[str, Iterable[str]], graphs: Mapping[str, Between], problems: Iterable[str] = ()
+) -> str:
+    """Return the applications of projects, by the path of `streams.toml`: problems, then a table and a picture of each."""
     head = "<tr><th>Application<th>Live<th>Release<th>Offsets behind<th>Last check</tr>"
     shown = "".join(map(problem, problems))
     for path, rows in projects.items():
         title = f"<h2>{escape(path)}</h2>" if len(projects) > 1 else ""
         shown += title + _table("applications", head, "".join(rows))
+        shown += _between(graphs[path]) if path in graphs else ""
     return shown
+
+
+def _between(graph: Between) -> str:
+    told = "".join(f"<li>{escape(in_airflow(each))}" for each in graph.told)
+    region = '<div class="wide" tabindex=0 role=region aria-label="Topics between applications">'
+    return f"<h3>Topics between applications</h3>{region}{graph.picture}</div><ul>{told}</ul>"
 
 
 def row(name: str, found: Overview | str) -> str:

@@ -108,6 +108,8 @@ def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
         assert f"<h2>{project / 'streams.toml'}</h2>" in everything[1]
         assert f'href="/riverrun/apps/{app}"' in everything[1]
     assert "lost: /lost.toml" in everything[1]
+    assert everything[1].count("<h3>Topics between applications</h3>") == 2
+    assert f">{unique} v1</text>" in everything[1]
     assert (copied[0], "copied" in copied[1], "needs a connection" in gone[1]) == (200, True, False)
     assert "You may look at this application, not act on it." in seen[1]
     assert "Trigger" not in seen[1]

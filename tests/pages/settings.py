@@ -15,6 +15,7 @@ from riverrun.config.archives import ArchiveConfig
 from riverrun.config.exports import COLUMN_TYPES, NUMBERS, OF_FILES, ExportConfig
 from riverrun.config.imports import CHOICES as IMPORT_CHOICES
 from riverrun.config.imports import OPTIONS, POLLING, ImportConfig
+from riverrun.config.neighbours import NeighbourConfig
 from riverrun.config.parsing import NOT_THE_USERS
 from riverrun.config.sections import CLIENT_SETTINGS, CONSOLE_KEYS, CONSOLE_SERVER, SERDE_SETTINGS, AppConfig
 from riverrun.config.streams import PREFIXED, SETTINGS, StreamsConfig, dotted
@@ -125,6 +126,14 @@ Topics, and the place where `riverrun archive write NAME` keeps them.
 | Key | Type | Default | Meaning |
 |---|---|---|---|
 """
+_NEIGHBOURS = """
+## `[neighbours.NAME]`
+
+A program outside the project, in the graph that `riverrun plan` shows. At least one of its keys is set.
+
+| Key | Type | Default | Meaning |
+|---|---|---|---|
+"""
 _STREAMS = """
 ## `[apps.NAME.config]`
 
@@ -177,6 +186,8 @@ def page() -> str:
             *_import_rows(),
             _ARCHIVES,
             *_archive_rows(),
+            _NEIGHBOURS,
+            *_neighbour_rows(),
             _STREAMS,
             *_streams_rows(each for each in fields(StreamsConfig) if dotted(each.name) not in PREFIXED),
             _PREFIXED,
@@ -276,6 +287,13 @@ def _archive_rows() -> Iterator[str]:
         elif each.name != "name":
             kind = _KINDS[str(each.type).removesuffix(" | None")]
             yield _row(f"`{each.name}`", kind, _shown(each.default), means[each.name] + _bounds_of(each.name))
+
+
+def _neighbour_rows() -> Iterator[str]:
+    means = meanings(NeighbourConfig)
+    for each in fields(NeighbourConfig):
+        if each.name != "name":
+            yield _row(f"`{each.name}`", _KINDS[str(each.type)], _shown(each.default), means[each.name])
 
 
 def _export_words(key: str, means: Mapping[str, str]) -> Iterator[str]:

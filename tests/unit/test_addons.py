@@ -130,7 +130,7 @@ def test_a_mistake_in_a_section_of_an_add_on_stops_no_other(routes: ProjectConfi
     routes.path.write_text(text.replace("[routes", "[router"))
     with pytest.raises(ConfigError, match="unknown key router") as error:
         ProjectConfig.load(routes.path, {})
-    known = "kafka, spark, schema_registry, console, logging, apps, exports, imports, archives, routes"
+    known = "kafka, spark, schema_registry, console, logging, apps, exports, imports, archives, neighbours, routes"
     assert error.value.hint == f"Allowed: {known}. Did you mean 'routes'?"
 
 

@@ -30,9 +30,21 @@ BASE: dict[str, Any] = {
     "exports.totals": {"topic": "t", "target": "rows", "format": "json"},
     "imports.orders": {"topic": "t", "source": "rows", "format": "json"},
     "archives.all": {"topics": ["t"], "url": "kept"},
+    "neighbours.billing": {"reads": ["t"]},
 }
 KEYS: dict[str, tuple[str, ...]] = {
-    "": ("kafka", "spark", "schema_registry", "console", "logging", "apps", "exports", "imports", "archives"),
+    "": (
+        "kafka",
+        "spark",
+        "schema_registry",
+        "console",
+        "logging",
+        "apps",
+        "exports",
+        "imports",
+        "archives",
+        "neighbours",
+    ),
     "kafka": ("bootstrap.servers", "unsafe.properties", "sasl.mechanism", "oauth_cb", "client.id"),
     "spark": ("spark.executor.memory",),
     "schema_registry": (*CLIENT_SETTINGS, *SERDE_SETTINGS),
@@ -68,6 +80,8 @@ KEYS: dict[str, tuple[str, ...]] = {
         *("consumer.client.id", *FOLLOWING, *METRICS),
     ),
     "archives.all.catalog": ("uri",),
+    "neighbours": ("billing",),
+    "neighbours.billing": ("reads", "writes"),
 }
 
 

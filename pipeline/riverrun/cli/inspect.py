@@ -43,17 +43,25 @@ def describe(
     code: Code = False,  # noqa: FBT002 # an option
     form: As = Format.TEXT,
 ) -> None:
-    """Show an application's topology as Kafka Streams describes it, or as a picture. With --version it asks no broker."""
+    """Show an application's topology as Kafka Streams describes it, or as a picture. With --version it asks no broker.
+
+    Below it are its neighbours: the writers of topics that it reads, and the readers of those that it writes.
+    """
     if code and form is not Format.TEXT:
         raise typer.BadParameter(f"--format {form.value} does not show code: leave out --code", param_hint="--code")
     from riverrun.project.app import described, generated_code
+    from riverrun.project.graph_pictures import neighbours_text
 
-    application = settings_of(context).project().app(app, version=version).loaded()
+    project = settings_of(context).project()
+    application = project.app(app, version=version).loaded()
     if form is not Format.TEXT:
         echo(described(application, form.value), nl=False)
         return
     echo(application.topology.describe().rstrip())
     echo(f"Fingerprint: {application.topology.fingerprint()}")
+    neighbours = neighbours_text(project.graph({app: application.version}), app)
+    if neighbours:
+        echo(neighbours)
     if code:
         echo(f"\n{generated_code(application)}".rstrip())
 

@@ -23,6 +23,7 @@ from riverrun.cli import (
     inspect,
     letters,
     operations,
+    plan,
     release,
     run,
     topic,
@@ -109,6 +110,7 @@ app.add_typer(broker.app, name="broker")
 app.add_typer(topic.app, name="topic")
 app.command("init")(first_steps.init)
 app.command("describe")(inspect.describe)
+app.command("plan")(plan.plan)
 app.command("worker")(worker.worker)
 app.command("dev")(dev.dev)
 app.command("run")(run.run)

@@ -43,7 +43,8 @@ class AddOn:
         archives: For each prefix of `archive.url`, such as `acme` of `acme+s3://...`, a function of that URL. It returns an
             object with the methods of `riverrun.kafka.admin.EarlierRecords`: the records in front of topics.
         sections: For each further section of `streams.toml`, a function of the file's path, the name and the content of
-            `[SECTION.NAME]`, and the environment variables. It returns what the table declares.
+            `[SECTION.NAME]`, and the environment variables. It returns what the table declares. If that reads or writes topics,
+            its attribute `links` (`riverrun.config.links.Links`) puts it into the graph of the project.
         methods: For each further method of `Riverrun`, a function whose first argument is the project.
     """
 
@@ -94,6 +95,7 @@ BUILT_IN: Mapping[str, AddOn] = {
             )
         },
     ),
+    "neighbours": AddOn(sections={"neighbours": "riverrun.config.neighbours:neighbour_config"}),
     "console": AddOn(commands={"console": "riverrun.cli.console:console"}),
     "demo": AddOn(commands={"demo": "riverrun.cli.demo:app"}),
 }

@@ -16,6 +16,7 @@ from riverrun.config.checks import (
     check_zone,
 )
 from riverrun.config.exports import METRICS, NUMBERS, catalog_of, metrics_of, properties_of_consumer
+from riverrun.config.links import Links
 from riverrun.config.secrets import expanded
 from riverrun.errors import ConfigError
 
@@ -69,6 +70,11 @@ class ArchiveConfig:
     schedule_timezone: str = "UTC"
     namespace: str = ""
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def links(self) -> Links:
+        """Its place in the graph of the project."""
+        return Links(self.topics)
 
 
 def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> ArchiveConfig:

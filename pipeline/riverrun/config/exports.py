@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config.address import checked_address
 from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type, choices, not_empty
+from riverrun.config.links import Links
 from riverrun.config.parsing import as_written, check_property, checked_setting
 from riverrun.config.secrets import expanded
 from riverrun.errors import ConfigError
@@ -113,6 +114,11 @@ class ExportConfig:
     metrics_server: str = ""
     metrics_token: str = field(default="", repr=False)
     consumer: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def links(self) -> Links:
+        """Its place in the graph of the project."""
+        return Links((self.topic,), letters=self.errors_dead_letter_queue_topic_name, keeps_rows=self.mode == "upsert")
 
 
 def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> ExportConfig:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type, not_empty
 from riverrun.config.exports import METRICS, NUMBERS, below, metrics_of
+from riverrun.config.links import Links
 from riverrun.config.parsing import as_written
 from riverrun.config.secrets import expanded
 from riverrun.errors import ConfigError
@@ -126,6 +127,12 @@ class ImportConfig:
     retry_seconds: int = 300
     metrics_server: str = ""
     metrics_token: str = field(default="", repr=False)
+
+    @property
+    def links(self) -> Links:
+        """Its place in the graph of the project."""
+        letters = self.errors_dead_letter_queue_topic_name
+        return Links(writes=(self.topic,), letters=letters, writes_keys=bool(self.key))
 
     @property
     def place(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from fastapi import FastAPI, Query, Request, Response
 
@@ -16,7 +16,7 @@ from riverrun.service.admission import OPEN_PATHS, Admission
 from riverrun.service.answering import FILES, Streams, as_events, as_json, content, page, serve_files, show_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from riverrun.console.looking import ProjectWatch
     from riverrun.releases.rows import DifferentRow
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _OWN = {
     "/": ("project.html", "text/html"),
     "/project.js": ("project.js", "text/javascript"),
+    "/between.js": ("between.js", "text/javascript"),
     "/timeline.js": ("timeline.js", "text/javascript"),
     "/releases.js": ("releases.js", "text/javascript"),
 }
@@ -54,14 +55,28 @@ class Differences(Protocol):
         """Return a limited number of an application's differing rows."""
 
 
-def new_api(watch: ProjectWatch, differences: Differences, access: Access) -> FastAPI:
-    """Return the HTTP interface of a console; `access` decides which callers are admitted."""
+def new_api(
+    watch: ProjectWatch, differences: Differences, between: Callable[[], Mapping[str, Any]], access: Access
+) -> FastAPI:
+    """Return the HTTP interface of a console.
+
+    Args:
+        watch: Keeps the last state of the project.
+        differences: Finds rows in which versions differ.
+        between: Returns the picture of the project's graph, as `Looking.between` does.
+        access: Decides which callers are admitted.
+    """
     api = FastAPI(title="Riverrun console", docs_url=None, redoc_url=None, openapi_url=None)
     api.add_middleware(Admission, access=access, clock=SystemClock(), open_paths=PATHS | OPEN_PATHS)
     show_errors(api)
     serve_files(api, files())
     _watch(api, watch)
     _compare(api, differences)
+
+    @api.get("/graph")
+    async def graph() -> Response:
+        return as_json(between())
+
     return api
 
 

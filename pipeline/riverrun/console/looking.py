@@ -22,11 +22,14 @@ from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry, known_
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import CONTROL_TOPIC, Step
+from riverrun.project.graph_pictures import as_picture
+from riverrun.project.surprises import surprises
 from riverrun.releases.topology import load_application
 from riverrun.service.connections import scheme_of
 from riverrun.service.history import KEPT_MS, Ring
 from riverrun.service.peers import Members, NoAnswerError
 from riverrun.spark.runs import RunLog
+from riverrun.topology.svg import svg
 from riverrun.worker.group.protocol import servers_of
 
 if TYPE_CHECKING:
@@ -109,6 +112,7 @@ class Looking:
         self._clock = SystemClock()
         self._threads = ThreadPoolExecutor(_AT_ONCE, "look")
         self._asking = ThreadPoolExecutor(_ASKED_AT_ONCE, "ask")
+        self._graph = _GraphLook(project)
         self._apps = {name: _AppLook(project, name, self._asking) for name in project.config.apps}
         self._refused = [
             {"name": name, "error": str(refused.error), "versions": []}
@@ -121,6 +125,7 @@ class Looking:
             "seen_at": None,
             "apps": [*({"name": name, "error": None, "versions": []} for name in self._apps), *self._refused],
             "runs": [],
+            "graph": "",
         }
 
     def look(self) -> dict[str, Any]:
@@ -137,14 +142,41 @@ class Looking:
             return self._seen | {"at": now_ms, "error": _told(error)}
         apps = [*self._threads.map(lambda app: app.look(admin, notes), self._apps.values()), *self._refused]
         known = [run_object(run) for run in runs if run.app in self._apps]
-        self._seen = self._seen | {"at": now_ms, "seen_at": now_ms, "apps": apps, "runs": known}
+        live = {app["name"]: app["release"]["live"] for app in apps if "release" in app}
+        seen = {"at": now_ms, "seen_at": now_ms, "apps": apps, "runs": known, "graph": self._graph.look(live)}
+        self._seen = self._seen | seen
         return self._seen
+
+    def between(self) -> dict[str, Any]:
+        """Return the picture of the graph at the last look, and what is surprising about it, as a JSON object."""
+        return self._graph.document
 
     def close(self) -> None:
         for threads in (self._threads, self._asking):
             threads.shutdown(wait=False, cancel_futures=True)
         for app in self._apps.values():
             app.close()
+
+
+class _GraphLook:
+    """The graph of the live versions. It is made again when others go live."""
+
+    def __init__(self, project: Riverrun) -> None:
+        self._project = project
+        self.document: dict[str, Any] = {"name": "", "picture": "", "surprising": [], "unknown": []}
+
+    def look(self, live: Mapping[str, str]) -> str:
+        """Return the name of the graph of these versions, by which a page knows that there is another picture."""
+        name = ", ".join(f"{app} {version}" for app, version in live.items()) or "nothing is live"
+        if name != self.document["name"]:
+            graph = self._project.graph(live)
+            self.document = {
+                "name": name,
+                "picture": svg(as_picture(graph), "Topics between applications"),
+                "surprising": [each.text for each in surprises(graph)],
+                "unknown": [redacted(f"{member} is not known: {why}") for member, why in graph.unknown.items()],
+            }
+        return name
 
 
 class _Read:

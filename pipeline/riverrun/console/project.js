@@ -1,4 +1,5 @@
 // The console of a project: all applications, bounded runs, and one application with its instances, lag and release.
+import { showBetween } from "/between.js";
 import { Chart, Past, short, unit } from "/charts.js";
 import { ask, byId, element, fill, isAddress, link, number, setText, span, start, time } from "/page.js";
 import { showRelease } from "/releases.js";
@@ -9,6 +10,7 @@ const past = new Past();
 let charted = null;
 let chart = null;
 let chosen = null;
+let between = ""; // the name of the graph that is shown, or asked for
 
 // The application that the address names. If it names none, as the link to the main part, the previous one.
 function chosenName() {
@@ -122,7 +124,14 @@ function show(state) {
   showApps();
   showRuns();
   showApp();
+  followGraph(state.graph).catch(() => { between = ""; }); // the next event asks again
   followPast().catch((error) => setText(byId("connection"), `Without the past: ${error.message}`));
+}
+
+async function followGraph(name) {
+  if (!name || name === between) return;
+  between = name;
+  showBetween(await (await ask("/graph")).json());
 }
 
 async function followPast() {

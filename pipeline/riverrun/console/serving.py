@@ -43,6 +43,6 @@ def console(project: Riverrun, server: str | None = None, token: str = "") -> It
             return project.app(app).release().releaser.diff(limit)
 
         with closing(Looking(project)) as looking, closing(ProjectWatch(looking.look)) as watch:
-            api = new_api(watch, differences, access)
+            api = new_api(watch, differences, looking.between, access)
             with serving(api, listener, ConnectionLimits(tls=tls), api.state.events.end):
                 yield f"http{'s' if tls else ''}://{name}/"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from riverrun.dsl.builder import StreamsBuilder
     from riverrun.kafka.clients import Clients
     from riverrun.project import archives, transfers
+    from riverrun.project.graph import ProjectGraph
+    from riverrun.project.impact import Impact
 
     Built = Callable[[StreamsBuilder], Topology] | Topology | str
     """A topology, a function that builds it, or that function's name."""
@@ -224,6 +226,38 @@ class Riverrun:
         if version is not None:
             config.topology_of(version)
         return App(self._cluster, self._config, name, version)
+
+    def graph(self, versions: Mapping[str, str] | None = None) -> ProjectGraph:
+        """Return its applications with the topics between them, from their topologies and `streams.toml`. It asks no broker.
+
+        Applications that cannot be loaded are named in `unknown`.
+
+        Args:
+            versions: Versions of applications by name. Defaults to those that go live first.
+        """
+        from riverrun.project.members import graph_of
+
+        return graph_of(self._config, versions, self._cluster.kafka)
+
+    def impact(self, app: str, *, version: str | None = None, start: str = "", end: str = "") -> Impact:
+        """Return what a release of an application means for others; with an interval, what a backfill of it means.
+
+        Args:
+            app: The application that changes.
+            version: Its version. Default: the one that goes live first.
+            start: Event time at which the interval begins; none for a release.
+            end: Event time at which the interval ends (exclusive).
+
+        Raises:
+            ConfigError: If there is no such application or version, or it cannot be loaded.
+            RangeError: If an end of the interval is no time.
+            ReleaseError: If the interval is empty.
+        """
+        from riverrun.project.changes import impact_of_change
+
+        self.app(app, version=version)
+        graph = self.graph({app: version} if version else None)
+        return impact_of_change(self._config, graph, app, start=start, end=end, kafka=self._cluster.kafka)
 
     def reach(self) -> Mapping[str, str]:
         """Check, once, that the brokers answer.

@@ -51,18 +51,20 @@ _FIRST_PRINTED = 0x20
 _CORNER = 6
 
 
-def svg(graph: Graph) -> str:
+def svg(graph: Graph, title: str = "Topology") -> str:
     """Return the picture as a document, in light or dark colours according to the reader's browser.
 
-    It may also be embedded in a page: its rules apply to nothing else there. Screen readers read its content as text.
+    It may also be embedded in a page: its rules apply to nothing else there. Screen readers read its title and its content as
+    text.
     """
     picture = placed(graph)
     size = f'viewBox="0 0 {picture.width:.0f} {picture.height:.0f}" width="{picture.width:.0f}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="riverrun-topology" {size} role="img" aria-label="Topology">'
+    name = f'role="img" aria-label="{_escaped(title)}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="riverrun-topology" {size} {name}>'
     description = f"<desc>{_escaped(' '.join(map(_description_of, graph.groups)))}</desc>"
     parts = [part for block in picture.blocks for part in _drawn(block)]
     parts += [_far(each) for each in picture.far]
-    return "\n".join([head, "<title>Topology</title>", description, _STYLE + _HEAD, *parts, "</svg>"]) + "\n"
+    return "\n".join([head, f"<title>{_escaped(title)}</title>", description, _STYLE + _HEAD, *parts, "</svg>"]) + "\n"
 
 
 def _description_of(group: Group) -> str:

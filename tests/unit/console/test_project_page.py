@@ -19,11 +19,15 @@ from riverrun.errors import BrokerError, ConfigError, ReleaseError
 from riverrun.hosting.gated import GateVerdict, HeldRun, HeldState
 from riverrun.hosting.inputs import InputLag
 from riverrun.hosting.release import Release, ReleaseChange, Step
+from riverrun.project.graph import Member, ProjectGraph, Read, ReaderKind, Write
+from riverrun.project.graph_pictures import as_picture
+from riverrun.project.surprises import surprises
 from riverrun.records import TopicPartition
 from riverrun.releases.rows import DifferentRow
 from riverrun.service.admission import Access
 from riverrun.service.instance import bound, serving
 from riverrun.spark.runs import RunRecord
+from riverrun.topology.svg import svg
 from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
 from tests.presence import present
 from tests.waiting import DEADLINE_S
@@ -104,6 +108,7 @@ def project() -> dict[str, Any]:
         "brokers": "127.0.0.1:9092",
         "error": None,
         "apps": [clicks, broken | {"versions": [trouble]}],
+        "graph": "clicks v1, broken v1",
         "runs": [
             ran(1, "running"),
             ran(2, "done", records_in=5000),
@@ -133,6 +138,23 @@ def differences(app: str, limit: int) -> Sequence[DifferentRow]:
     return [changed, gone][:limit]
 
 
+def between() -> dict[str, Any]:
+    """The graph of the project, as a console has it after a look."""
+    clicks, broken = Member("clicks", version="v1"), Member(HOSTILE, version="v1")
+    graph = ProjectGraph(
+        (clicks, broken),
+        (Read(broken, "counts", ReaderKind.TABLE),),
+        (Write(clicks, "counts"), Write(broken, "counts")),
+    )
+    texts = [each.text for each in surprises(graph)]
+    return {
+        "name": "clicks v1, broken v1",
+        "picture": svg(as_picture(graph), "all"),
+        "surprising": texts,
+        "unknown": [],
+    }
+
+
 @contextmanager
 def served(look: Looking, token: str = "") -> Iterator[str]:
     with (
@@ -140,7 +162,7 @@ def served(look: Looking, token: str = "") -> Iterator[str]:
         bound("127.0.0.1:0", wants_token=bool(token), where="[console]") as listener,
     ):
         name = f"127.0.0.1:{listener.getsockname()[1]}"
-        api = new_api(watch, differences, Access(token, server=name))
+        api = new_api(watch, differences, between, Access(token, server=name))
         with serving(api, listener, None, api.state.events.end):
             yield f"http://{name}/"
 
@@ -170,7 +192,7 @@ class Page:
 @pytest.fixture
 def asked() -> Iterator[TestClient]:
     with closing(ProjectWatch(Looking(project()), 0.05)) as watch:
-        yield TestClient(new_api(watch, differences, Access("secret")), raise_server_exceptions=False)
+        yield TestClient(new_api(watch, differences, between, Access("secret")), raise_server_exceptions=False)
 
 
 READER = {"Authorization": "Bearer secret"}
@@ -183,13 +205,13 @@ def test_only_the_pages_own_files_need_no_token(asked: TestClient) -> None:
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", answer.text)
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|localStorage", answer.text)
-    for path in ("/status", "/events", "/apps/clicks/difference"):
+    for path in ("/status", "/events", "/graph", "/apps/clicks/difference"):
         assert asked.get(path).status_code == 401
     assert asked.get("/status", headers=READER).status_code == 200
 
 
 def test_the_console_changes_nothing_and_has_no_page_for_others(asked: TestClient) -> None:
-    for path in ("/status", "/apps/clicks/difference", "/scale", "/pause"):
+    for path in ("/status", "/graph", "/apps/clicks/difference", "/scale", "/pause"):
         assert asked.post(path, headers=READER).status_code in {404, 405}
     elsewhere = READER | {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}
     assert asked.get("/status", headers=elsewhere).status_code == 403
@@ -200,6 +222,10 @@ def test_a_difference_says_so_when_there_is_more(asked: TestClient) -> None:
     assert found == {"rows": [row_object(differences("clicks", 1)[0])], "more": True}
     assert asked.get("/apps/clicks/difference", headers=READER).json()["rows"][1]["old"] == {"": "nan"}
     assert asked.get("/apps/clicks/difference?limit=0", headers=READER).status_code == 422
+
+
+def test_the_graph_is_asked_for_on_its_own(asked: TestClient) -> None:
+    assert asked.get("/graph", headers=READER).json() == between()
 
 
 @pytest.mark.parametrize(
@@ -215,7 +241,7 @@ def test_what_cannot_be_compared_is_said(error: Exception, status: int) -> None:
         raise error
 
     with closing(ProjectWatch(Looking(project()))) as watch:
-        answer = TestClient(new_api(watch, fail, Access())).get(
+        answer = TestClient(new_api(watch, fail, between, Access())).get(
             "/apps/clicks/difference", headers={"Host": "127.0.0.1"}
         )
     assert answer.status_code == status
@@ -240,6 +266,9 @@ def test_a_browser_shows_applications_runs_and_releases(page: Chrome) -> None:
         assert "3 bounded runs since" in present(
             page.find_element(By.CSS_SELECTOR, "#timeline svg").get_attribute("aria-label")
         )
+        console.wait_for("surprising", f"clicks and {HOSTILE} write to counts")
+        titles = [each.text for each in page.find_elements(By.CSS_SELECTOR, "#graph .title")]
+        assert titles == ["clicks v1", f"{HOSTILE} v1"]
         assert "restoring" not in console.text("instances")
         links = [each.get_attribute("href") for each in page.find_elements(By.CSS_SELECTOR, "#instances a")]
         assert links == ["http://host-1:8090/"] * 2

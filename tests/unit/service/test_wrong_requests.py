@@ -244,7 +244,7 @@ def test_wrong_requests_are_refused_clearly(record_property: Any, caplog: pytest
         instance = FakeInstance()
         access = Access(TOKEN, server=instance.server)
         watch = open_.enter_context(closing(ProjectWatch(dict, 60)))
-        apis = new_api(instance, access), console_api(watch, nothing_differs, access)
+        apis = new_api(instance, access), console_api(watch, nothing_differs, dict, access)
         own = ([*wrong_parameters(), *wrong_bodies()], [*wrong_differences()])
         for api, listener, cases in zip(apis, listeners, own, strict=True):
             address = open_.enter_context(served(api, listener, api.state.events.end))

@@ -1,8 +1,7 @@
 // The topology's picture, with figures next to its titles, topics and stores.
-import { byId, number, setText, size, span } from "/page.js";
+import { byId, drawPicture, number, setText, size, span } from "/page.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const MOST_BOXES = 3000; // a larger picture would keep a browser busy, and nobody could read it
 
 const LONGEST_FIGURES = 270; // width of figures such as `12.3 % busy, 1,234.5 updates/s, 302.5 MB`
 
@@ -99,17 +98,10 @@ function widen(picture) {
 export function drawGraph(topology) {
   places = [];
   byId("description").textContent = topology.description;
-  const boxes = topology.picture.split("<rect").length - 1;
-  if (boxes > MOST_BOXES) {
-    byId("graph").textContent = `The topology has ${number(boxes)} parts: it is too large for a picture here. The text below shows it.`;
-    return;
-  }
-  const unstyled = topology.picture.replace(/<style>[^]*?<\/style>/, ""); // colours are those of the page
-  const picture = document.importNode(new DOMParser().parseFromString(unstyled, "image/svg+xml").documentElement, true);
-  picture.querySelectorAll(".edge").forEach((each) => each.setAttribute("marker-end", "url(#riverrun-head)"));
+  const picture = drawPicture(byId("graph"), topology.picture, "The text below shows it.");
+  if (picture === null) return;
   places = findPlaces(picture);
   widen(picture);
-  byId("graph").replaceChildren(picture);
 }
 
 const NOTHING = { rate: 0, lag: 0, latency_ms: null, state_bytes: 0 };

@@ -106,6 +106,24 @@ export function define(list, pairs) {
   });
 }
 
+// --- pictures
+
+const MOST_BOXES = 3000; // a larger picture would keep a browser busy, and nobody could read it
+
+// Draw a topology, or what is drawn like one, in the colours of the page. If it is too large, say so, with a hint; then return null.
+export function drawPicture(place, text, hint) {
+  const boxes = text.split("<rect").length - 1;
+  if (boxes > MOST_BOXES) {
+    place.textContent = `There are ${number(boxes)} parts: this is too large for a picture here. ${hint}`;
+    return null;
+  }
+  const unstyled = text.replace(/<style>[^]*?<\/style>/, "");
+  const picture = document.importNode(new DOMParser().parseFromString(unstyled, "image/svg+xml").documentElement, true);
+  picture.querySelectorAll(".edge").forEach((each) => each.setAttribute("marker-end", "url(#riverrun-head)"));
+  place.replaceChildren(picture);
+  return picture;
+}
+
 // --- asking
 
 // Ask for a path; with a body, in JSON, by POST.

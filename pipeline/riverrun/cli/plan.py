@@ -1,0 +1,85 @@
+"""`riverrun plan`: the applications of a project and the topics between them, and what a change of one means for others."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from riverrun.cli.project import flag, settings_of
+from riverrun.cli.release import AsJson, CommandOutcome, report
+
+
+class Form(StrEnum):
+    """A way to show a project."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    SVG = "svg"
+
+
+def plan(
+    context: typer.Context,
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            help="Application that changes: show what this means for others. Without it, show the whole project."
+        ),
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option(help="Version of that application; defaults to the first one in streams.toml.")
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--from", help="Event time at which an interval to backfill begins; none for a release.")
+    ] = "",
+    end: Annotated[str, typer.Option("--to", help="Event time at which the interval ends; not included.")] = "",
+    form: Annotated[
+        Form,
+        typer.Option("--format", help="How to show the project: a tree, a Mermaid flowchart, or an SVG picture."),
+    ] = Form.TEXT,
+    *,
+    live: Annotated[
+        bool, flag("--live", "Take the versions that are live, which brokers know, and not the first ones.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the applications of the project with the topics between them, and what is surprising about them.
+
+    With an application, show what a release of it means for those that read its topics: which of them must, may or need not
+    take part. With --from and --to, show what a backfill of that interval means. Nothing is changed. Brokers are asked only
+    with --live.
+    """
+    from riverrun.project.changes import impact_of_change
+    from riverrun.project.graph_pictures import as_picture, as_text, graph_document, impact_document, impact_text
+    from riverrun.project.surprises import surprises
+    from riverrun.topology.graph import mermaid
+    from riverrun.topology.svg import svg
+
+    _check(app, form, is_of_app=bool(version or start or end), as_json=as_json)
+    project = settings_of(context).project()
+
+    def planned() -> CommandOutcome:
+        if app is not None:
+            project.app(app, version=version)
+        versions = {name: project.app(name).version for name in project.config.apps} if live else {}
+        graph = project.graph(versions | ({app: version} if app and version else {}))
+        if app is not None:
+            found = impact_of_change(project.config, graph, app, start=start, end=end, kafka=project.cluster.kafka)
+            return CommandOutcome(impact_text(found), impact_document(found))
+        if form is Form.TEXT:
+            told = surprises(graph)
+            return CommandOutcome(as_text(graph, told), graph_document(graph, told))
+        picture = as_picture(graph)
+        text = mermaid(picture) if form is Form.MERMAID else svg(picture, project.config.path.resolve().parent.name)
+        return CommandOutcome(text.rstrip(), None)
+
+    report(planned, as_json=as_json)
+
+
+def _check(app: str | None, form: Form, *, is_of_app: bool, as_json: bool) -> None:
+    if app is None and is_of_app:
+        raise typer.BadParameter("name the application that they are about", param_hint="--version, --from, --to")
+    if form is not Form.TEXT and (app is not None or as_json):
+        message = f"{form.value} shows the whole project: leave out {'APP' if app is not None else '--json'}"
+        raise typer.BadParameter(message, param_hint="--format")

@@ -1,0 +1,7 @@
+// The graph of the project: a picture of its applications and the topics between them, and what is surprising about it.
+import { byId, drawPicture, element } from "/page.js";
+
+export function showBetween({ picture, surprising, unknown }) {
+  drawPicture(byId("graph"), picture, "riverrun plan shows the project as text.");
+  byId("surprising").replaceChildren(...[...surprising, ...unknown].map((text) => element("li", text)));
+}

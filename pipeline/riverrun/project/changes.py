@@ -1,0 +1,77 @@
+"""Changes of an application whose impact is asked for: a release of a version, or a backfill of an interval."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from riverrun.config import OutputKind
+from riverrun.errors import ConfigError, ReleaseError
+from riverrun.project.graph import Member
+from riverrun.project.impact import Effect, impact_of
+from riverrun.releases.scope import Scope, require_repairable, scope_of
+from riverrun.releases.topology import load_application, outputs
+
+if TYPE_CHECKING:
+    from riverrun.config import ProjectConfig
+    from riverrun.hosting.application import Application
+    from riverrun.kafka.door import Kafka
+    from riverrun.project.graph import ProjectGraph
+    from riverrun.project.impact import Impact
+    from riverrun.topology.outputs import Output
+
+_LOG = "a log, of which each record counts: its records stay, and none is sent again"
+_TABLE = "a table: rows that differ are published as corrections"
+
+
+def impact_of_change(
+    project: ProjectConfig,
+    graph: ProjectGraph,
+    name: str,
+    *,
+    start: str = "",
+    end: str = "",
+    kafka: Kafka | None = None,
+) -> Impact:
+    """Return what a release of an application means for others; with an interval, what a backfill means. It asks no broker.
+
+    Raises:
+        ConfigError: If there is no such application, it cannot be loaded, or only one end of an interval is known.
+        RangeError: If an end of the interval is no time.
+        ReleaseError: If the interval is empty.
+    """
+    if bool(start) != bool(end):
+        has, lacks = ("start", "end") if start else ("end", "start")
+        raise ConfigError(f"The interval to backfill has no {lacks}, only its {has}", hint="Name both, or neither.")
+    member = graph.application(name)
+    # If it could not be loaded for the graph, this raises the error.
+    application = load_application(project, name, version=member.version if member else None, kafka=kafka)
+    member = member or Member(name, version=application.version)
+    if not start:
+        told = {topic: _released(output) for topic, output in outputs(application).items()}
+        return impact_of(graph, member, told)
+    scope = scope_of(start, end)
+    if scope.start_ms >= scope.end_ms:
+        message = f"{name}: the interval to backfill is empty: {scope}"
+        raise ReleaseError(message, hint="It begins at its start, and ends before its end.")
+    told = {topic: _backfilled(application, output, scope) for topic, output in outputs(application).items()}
+    return impact_of(graph, member, told, str(scope))
+
+
+def _released(output: Output) -> tuple[Effect, str]:
+    return (Effect.CORRECTED, _TABLE) if output.kind is OutputKind.TABLE else (Effect.STAYS, _LOG)
+
+
+def _backfilled(application: Application, output: Output, scope: Scope) -> tuple[Effect, str]:
+    if output.kind is OutputKind.LOG:
+        return Effect.STAYS, _LOG
+    part = replace(scope, topics=frozenset({output.topic}))
+    try:
+        require_repairable(application, part)
+    except ReleaseError as error:
+        try:
+            require_repairable(application, replace(part, from_beginning=True))
+        except ReleaseError:
+            return Effect.STAYS, f"a table that stays as it is: {error.message}"
+        return Effect.CORRECTED, f"{_TABLE}, with --from-beginning only: {error.message}"
+    return Effect.CORRECTED, f"{_TABLE}, where their interval is computed again"

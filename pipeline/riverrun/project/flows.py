@@ -1,0 +1,157 @@
+"""Follows corrections of a topic through a topology: to nodes that would use them twice, and to topics that it writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from riverrun.operators.aggregations import StreamAggregate, StreamWindowAggregate
+from riverrun.operators.count_windows import StreamCountWindows
+from riverrun.operators.deduplication import StreamDeduplicate
+from riverrun.operators.foreign_key_joins import ForeignTableJoin, ResponseJoin, SubscriptionJoin
+from riverrun.operators.joins import (
+    BufferedStreamTableJoin,
+    StreamTableJoin,
+    StreamTableLeftJoin,
+    StreamVersionedTableJoin,
+)
+from riverrun.operators.lookups import StreamLookup
+from riverrun.operators.sessions import StreamSessionWindowAggregate
+from riverrun.operators.sliding import StreamSlidingWindowAggregate
+from riverrun.operators.stream_joins import StreamSelfJoin, StreamStreamJoin
+from riverrun.operators.table_joins import TableJoinSide
+from riverrun.operators.table_transforms import TableTransformValues
+from riverrun.operators.tables import ToStream
+from riverrun.project.graph import Arrival, Flow, Step, Use
+from riverrun.releases.topology import runs_a_users_object
+from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from riverrun.topology.nodes import GlobalStore
+    from riverrun.topology.topology import Topology
+
+_TWICE: tuple[tuple[tuple[type, ...], Use, Arrival], ...] = (
+    (
+        (
+            StreamAggregate,
+            StreamWindowAggregate,
+            StreamSlidingWindowAggregate,
+            StreamSessionWindowAggregate,
+            StreamCountWindows,
+        ),
+        Use.COUNTS,
+        Arrival.ROWS,
+    ),
+    ((StreamStreamJoin, StreamSelfJoin), Use.JOINS, Arrival.FURTHER),
+    ((StreamDeduplicate,), Use.REMEMBERS, Arrival.FURTHER),
+)
+"""Operators that keep something of each record of a stream, and how corrections leave them."""
+_LOOK_UP = (StreamTableJoin, StreamTableLeftJoin, StreamVersionedTableJoin, BufferedStreamTableJoin)
+_OF_TODAY = (StreamTableJoin, StreamTableLeftJoin, StreamLookup)
+"""Operators that look up what is there now; joins with versioned tables find the row of the record's time."""
+_ONLY_READ = (*_LOOK_UP, TableJoinSide, SubscriptionJoin, ForeignTableJoin, ResponseJoin)
+"""Operators that do not write to some of the stores that they use."""
+
+
+class Flows:
+    """The ways of corrections through one topology; `chosen` is the name of topics that it chooses per record."""
+
+    def __init__(self, topology: Topology, chosen: str) -> None:
+        self._topology = topology
+        self._chosen = chosen
+        self._children: dict[str, list[str]] = {}
+        self._sources: dict[str, list[str]] = {}
+        for node in topology.nodes.values():
+            for parent in node.parents:
+                self._children.setdefault(parent, []).append(node.name)
+            for topic in node.topics if isinstance(node, SourceNode) else ():
+                self._sources.setdefault(topic, []).append(node.name)
+        access = [sub.store_access for sub in topology.sub_topologies()]
+        self._stores = {name: stores for each in access for name, stores in each.items()}
+        self._operators = {
+            node.name: node.supplier() if node.is_operator else None
+            for node in topology.nodes.values()
+            if isinstance(node, ProcessorNode)
+        }
+
+    def of_source(self, source: SourceNode, arrival: Arrival) -> Flow:
+        """Return the way of corrections that arrive at a source."""
+        return self._followed([(source.name, arrival)], {})
+
+    def of_global(self, store: GlobalStore) -> Flow:
+        """Return the way of corrections of a global table."""
+        # Joins with tables of tasks are connected to their stores, and those with global tables to none.
+        joins = [name for name, operator in self._operators.items() if isinstance(operator, _LOOK_UP)]
+        joins = [name for name in joins if not self._stores.get(name)]
+        own = [name for name in self._operators if self._is_own(name)] if not joins else []
+        steps = {Step(name, Use.LOOKS_UP): None for name in joins} | {Step(name, Use.OWN_CODE): None for name in own}
+        if not store.processor.is_operator:
+            steps[Step(store.processor.name, Use.OWN_CODE)] = None
+        waiting = [(child, Arrival.LATER) for name in joins for child in self._children.get(name, ())]
+        waiting += [(child, Arrival.FURTHER) for name in own for child in self._children.get(name, ())]
+        return self._followed(waiting, steps)
+
+    def _followed(self, waiting: list[tuple[str, Arrival]], steps: dict[Step, None]) -> Flow:
+        seen: set[tuple[str, Arrival]] = set()
+        outputs: dict[str, set[Arrival]] = {}
+        while waiting:
+            name, arrival = waiting.pop()
+            if (name, arrival) in seen:
+                continue
+            seen.add((name, arrival))
+            node = self._topology.nodes[name]
+            if isinstance(node, SinkNode):
+                if node.topic in self._topology.repartition_topics:
+                    waiting += [(source, arrival) for source in self._sources.get(str(node.topic), ())]
+                else:
+                    topic = node.topic if isinstance(node.topic, str) else self._chosen
+                    outputs.setdefault(topic, set()).add(arrival)
+                continue
+            leaving = arrival
+            if isinstance(node, ProcessorNode):
+                use, leaving = self._passed(node, arrival)
+                if use is not None:
+                    steps[Step(name, use)] = None
+                for step, later in self._over_stores(node, leaving):
+                    steps[step] = None
+                    waiting += [(child, later) for child in self._children.get(step.node, ())]
+            waiting += [(child, leaving) for child in self._children.get(name, ())]
+        places = {name: place for place, name in enumerate(self._topology.nodes)}
+        ordered = sorted(steps, key=lambda step: (places.get(step.node, -1), step.use.value))
+        return Flow(tuple(ordered), {topic: frozenset(outputs[topic]) for topic in sorted(outputs)})
+
+    def _passed(self, node: ProcessorNode, arrival: Arrival) -> tuple[Use | None, Arrival]:
+        """Return what a node does with corrections, and how these leave it."""
+        operator = self._operators[node.name]
+        if arrival is Arrival.LATER:
+            return None, arrival
+        if self._is_own(node.name):
+            return Use.OWN_CODE, arrival if isinstance(operator, TableTransformValues) else Arrival.FURTHER
+        for kinds, use, leaving in _TWICE:
+            if isinstance(operator, kinds):
+                return use, leaving
+        if isinstance(operator, ToStream):
+            return None, Arrival.KEYED
+        if node.lineage in {Lineage.TABLE, Lineage.ROWS}:
+            return Use.REKEYS if arrival is Arrival.FURTHER else None, Arrival.ROWS
+        is_kept = arrival is Arrival.ROWS or node.lineage is Lineage.KEPT
+        leaving = arrival if is_kept else Arrival.FURTHER
+        return (Use.LOOKS_UP_NOW if isinstance(operator, _OF_TODAY) else None), leaving
+
+    def _over_stores(self, node: ProcessorNode, arrival: Arrival) -> Iterator[tuple[Step, Arrival]]:
+        """Return the nodes that read stores to which a node writes, and how what they do leaves them."""
+        if isinstance(self._operators[node.name], _ONLY_READ):
+            return
+        written = set(self._stores.get(node.name, ()))
+        for name, stores in self._stores.items():
+            if name == node.name or not written.intersection(stores):
+                continue
+            if isinstance(self._operators[name], _LOOK_UP):
+                yield Step(name, Use.LOOKS_UP), Arrival.LATER
+            elif self._is_own(name):
+                yield Step(name, Use.OWN_CODE), Arrival.LATER if arrival is Arrival.LATER else Arrival.FURTHER
+
+    def _is_own(self, name: str) -> bool:
+        node = self._topology.nodes[name]
+        return isinstance(node, ProcessorNode) and runs_a_users_object(node, self._operators[name])

@@ -1,0 +1,255 @@
+"""The graph of a project: its applications and all else that shares topics with them, as a value.
+
+Topics that an application chooses per record, or finds by a pattern, are edges whose topics are not known. Internal topics are
+no part of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from riverrun.config import OutputKind
+
+APPLICATION = "application"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An application, or an import, export, archive or neighbour of the project.
+
+    Args:
+        kind: `application`, or the section that declares it, such as `export`.
+        version: The version of an application; empty for others.
+    """
+
+    name: str
+    kind: str = APPLICATION
+    version: str = ""
+
+    def __str__(self) -> str:
+        return self.name if self.is_application else f"{self.kind} {self.name}"
+
+    @property
+    def is_application(self) -> bool:
+        """Whether it is an application of the project."""
+        return self.kind == APPLICATION
+
+
+class ReaderKind(Enum):
+    """How a topic is read."""
+
+    STREAM = "stream"
+    TABLE = "table"
+    GLOBAL_TABLE = "global table"
+
+
+class Arrival(Enum):
+    """How corrections of a topic's rows arrive at a later place."""
+
+    ROWS = "rows"
+    """As updates of a table."""
+    KEYED = "keyed"
+    """As one record for each, under its key."""
+    FURTHER = "further"
+    """As further records, perhaps of other keys, next to earlier ones."""
+    LATER = "later"
+    """Not at all: only results of later records differ."""
+
+
+class Use(Enum):
+    """A use of corrections by a node, beyond passing them on."""
+
+    COUNTS = "counts corrections again"
+    JOINS = "joins corrections again"
+    REMEMBERS = "may take corrections for repetitions, and drop them"
+    LOOKS_UP = "has joined earlier records with the old rows"
+    LOOKS_UP_NOW = "joins corrections with present rows or answers, not with those of then"
+    REKEYS = "may keep old rows under other keys"
+    ADDS = "adds a row for each correction"
+    OWN_CODE = "is a processor of your own, which may remember records"
+    UNKNOWN = "is outside the project: its use of records is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A node that does more with corrections than to pass them on."""
+
+    node: str
+    use: Use
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The way of a topic's corrections through a reader.
+
+    Args:
+        outputs: How they arrive at each topic that the reader writes.
+    """
+
+    steps: tuple[Step, ...] = ()
+    outputs: Mapping[str, frozenset[Arrival]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An edge from a topic to its reader.
+
+    Args:
+        kind: How it is read; None if that is not known.
+        node: The source of an application; empty for other readers.
+        is_known: Whether it is the topic's name, and not a pattern.
+        pattern: The pattern by which the topic is read; None if it is named.
+        rows: The way of corrections that replace rows, each under its key.
+        records: The way of corrections that are further records.
+    """
+
+    reader: Member
+    topic: str
+    kind: ReaderKind | None
+    node: str = ""
+    is_known: bool = True
+    pattern: re.Pattern[str] | None = None
+    rows: Flow = Flow()
+    records: Flow = Flow()
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """An edge from a writer to a topic.
+
+    Args:
+        node: The sink of an application; empty for other writers.
+        kind: `table` or `log`; None for writers other than applications, and for letters.
+        why: The reason for that kind.
+        is_known: Whether it is the topic's name, and not chosen per record.
+        has_keys: Whether records have keys, as far as is known.
+        is_letters: Whether it is a topic of records that could not be handled.
+    """
+
+    writer: Member
+    topic: str
+    node: str = ""
+    kind: OutputKind | None = None
+    why: str = ""
+    is_known: bool = True
+    has_keys: bool = True
+    is_letters: bool = False
+
+
+@dataclass(frozen=True)
+class ProjectGraph:
+    """All members of a project, and the topics between them.
+
+    Args:
+        members: Applications first, in the order of their declaration.
+        unknown: Applications and declarations of which nothing is known, with the reason.
+        application_ids: The id of each version of each application, with the application's name.
+    """
+
+    members: tuple[Member, ...] = ()
+    reads: tuple[Read, ...] = ()
+    writes: tuple[Write, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    application_ids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All topics, sorted; also patterns, and those chosen per record."""
+        return tuple(sorted({edge.topic for edge in self.reads} | {edge.topic for edge in self.writes}))
+
+    @property
+    def applications(self) -> tuple[Member, ...]:
+        """The applications of the project."""
+        return tuple(member for member in self.members if member.is_application)
+
+    def application(self, name: str) -> Member | None:
+        """Return an application by name; None if it is not known."""
+        return next((member for member in self.applications if member.name == name), None)
+
+    def reads_of(self, member: Member) -> Sequence[Read]:
+        """Return the edges by which a member reads."""
+        return self._reads_of.get(member, ())
+
+    def writes_of(self, member: Member) -> Sequence[Write]:
+        """Return the edges by which a member writes."""
+        return self._writes_of.get(member, ())
+
+    def readers(self, topic: str) -> Sequence[Read]:
+        """Return the edges by which a topic is read."""
+        return self._readers.get(topic, ())
+
+    def writers(self, topic: str) -> Sequence[Write]:
+        """Return the edges by which a topic is written."""
+        return self._writers.get(topic, ())
+
+    def after(self, member: Member) -> tuple[Member, ...]:
+        """Return the members that read what a member writes."""
+        readers = (read.reader for write in self.writes_of(member) for read in self.readers(write.topic))
+        return tuple(dict.fromkeys(readers))
+
+    def ordered(self) -> tuple[Member, ...]:
+        """Return the members so that each comes after those that it reads from; members of a cycle stay as declared."""
+        # Fewer members are upstream of a writer than of its reader; in a cycle the numbers are equal.
+        upstream = {member: sum(member in found for found in self._below.values()) for member in self.members}
+        return tuple(sorted(self.members, key=upstream.__getitem__))
+
+    def cycles(self) -> tuple[tuple[Member, ...], ...]:
+        """Return the members that read what they write, directly or through others, cycle by cycle."""
+        below = self._below
+        found = [
+            tuple(other for other in self.members if other in below[member] and member in below[other])
+            for member in self.members
+            if member in below[member]
+        ]
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def _below(self) -> Mapping[Member, frozenset[Member]]:
+        """All members that read what a member writes, directly or through others."""
+        after = {member: self.after(member) for member in self.members}
+        return {member: _reached(after, member) for member in self.members}
+
+    @cached_property
+    def _reads_of(self) -> Mapping[Member, Sequence[Read]]:
+        return _grouped((edge.reader, edge) for edge in self.reads)
+
+    @cached_property
+    def _writes_of(self) -> Mapping[Member, Sequence[Write]]:
+        return _grouped((edge.writer, edge) for edge in self.writes)
+
+    @cached_property
+    def _readers(self) -> Mapping[str, Sequence[Read]]:
+        return _grouped((edge.topic, edge) for edge in self.reads)
+
+    @cached_property
+    def _writers(self) -> Mapping[str, Sequence[Write]]:
+        return _grouped((edge.topic, edge) for edge in self.writes)
+
+
+_Key = TypeVar("_Key")
+_Edge = TypeVar("_Edge")
+
+
+def _grouped(edges: Iterable[tuple[_Key, _Edge]]) -> dict[_Key, list[_Edge]]:
+    found: dict[_Key, list[_Edge]] = {}
+    for key, edge in edges:
+        found.setdefault(key, []).append(edge)
+    return found
+
+
+def _reached(after: Mapping[Member, Sequence[Member]], member: Member) -> frozenset[Member]:
+    found: set[Member] = set()
+    waiting = [*after[member]]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += after[each]
+    return frozenset(found)

@@ -1,0 +1,289 @@
+"""The impact of a change: what it means for all that reads what an application writes, directly or through others.
+
+A release corrects rows of tables, and sends no record of a log again. So readers of tables as tables get what has changed,
+and readers that count records count corrections as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from riverrun.config import OutputKind
+from riverrun.project.graph import Arrival, ReaderKind, Use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from riverrun.project.graph import Flow, Member, ProjectGraph, Read, Write
+
+
+class Part(Enum):
+    """Says if a member has to take part in a release of another one."""
+
+    MUST = "must"
+    UNKNOWN = "unknown"
+    MAY = "may"
+    NEED_NOT = "need not"
+
+
+_ORDER = tuple(Part)
+_PARTS = {
+    Use.COUNTS: Part.MUST,
+    Use.JOINS: Part.MUST,
+    Use.REMEMBERS: Part.MUST,
+    Use.LOOKS_UP: Part.MAY,
+    Use.LOOKS_UP_NOW: Part.MAY,
+    Use.REKEYS: Part.MAY,
+    Use.ADDS: Part.MAY,
+    Use.OWN_CODE: Part.UNKNOWN,
+    Use.UNKNOWN: Part.UNKNOWN,
+}
+
+
+class Effect(Enum):
+    """The effect of a change on a topic."""
+
+    CORRECTED = "corrected"
+    """Rows that differ are written again, under their keys."""
+    REPEATED = "repeated"
+    """Further records are written for corrections, next to earlier ones."""
+    STAYS = "stays"
+    """Its records stay; only later ones differ."""
+
+
+_TOLD = {
+    Effect.CORRECTED: "rows that differ are corrected",
+    Effect.REPEATED: "further records for corrections",
+    Effect.STAYS: "only later records differ",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """The reason for the part of a member in a change.
+
+    Args:
+        topic: The topic through which the change arrives.
+        node: The node that decides; empty for the whole member.
+        effect: What the change does to the topic.
+    """
+
+    topic: str
+    node: str
+    effect: Effect
+    part: Part
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {f'{self.node} ' if self.node else ''}{self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A member that reads what a change may reach.
+
+    Args:
+        part: Whether it has to take part; the strongest of its reasons.
+    """
+
+    member: Member
+    part: Part
+    reasons: tuple[Reason, ...]
+
+    @property
+    def is_restated(self) -> bool:
+        """Whether its results are those of the corrected rows without more ado."""
+        return self.part is Part.NEED_NOT and all(each.effect is Effect.CORRECTED for each in self.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A topic that a change reaches.
+
+    Args:
+        effects: What the change does to it; all of them if this is not known.
+        is_restated: Whether its records are then those that a computation from the beginning would return.
+    """
+
+    topic: str
+    writer: Member
+    effects: tuple[Effect, ...]
+    is_restated: bool
+
+    @property
+    def text(self) -> str:
+        """Return the effects as text."""
+        if self.effects == tuple(Effect):
+            return "not known"
+        told = " and ".join(_TOLD[each] for each in self.effects)
+        return told if self.is_restated else f"{told}, which does not restate it"
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """The meaning of a change of an application for others.
+
+    Args:
+        app: The application that changes.
+        interval: The interval of event time that is computed again; empty for a release.
+        outputs: What happens to each topic of the application, as text.
+        changed: The topics of others that the change reaches.
+        reached: The members that it reaches, nearest first.
+        unknown: What is not known about it, as text.
+    """
+
+    app: Member
+    interval: str
+    outputs: Mapping[str, str]
+    changed: tuple[Changed, ...] = ()
+    reached: tuple[Reached, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    def part_of(self, name: str) -> Part | None:
+        """Return the part of an application, or of another member such as `export lake`; None if it is not reached."""
+        return next((each.part for each in self.reached if str(each.member) == name), None)
+
+    def with_part(self, part: Part) -> tuple[Reached, ...]:
+        """Return the members that have a part."""
+        return tuple(each for each in self.reached if each.part is part)
+
+
+_Effects = dict[str, frozenset[Effect]]
+
+
+def impact_of(
+    graph: ProjectGraph,
+    app: Member,
+    outputs: Mapping[str, tuple[Effect, str]],
+    interval: str = "",
+) -> Impact:
+    """Return what a change of an application means.
+
+    Args:
+        graph: The graph of the project.
+        app: The application.
+        outputs: What the change does to each topic of the application, also as text.
+        interval: The interval of event time that is computed again. Others take no part then; in a release they may.
+    """
+    first: _Effects = {topic: frozenset({effect}) for topic, (effect, _) in outputs.items()}
+    effects = _spread(graph, app, first, takes_part=not interval)
+    reached = tuple(_reached(graph, app, effects))
+    changed = tuple(
+        Changed(edge.topic, each.member, _sorted(effects[edge.topic]), is_restated=each.is_restated or not interval)
+        for each in reached
+        for edge in graph.writes_of(each.member)
+        if edge.topic in effects
+    )
+    told = {topic: text for topic, (_, text) in outputs.items()}
+    return Impact(app, interval, told, changed, reached, tuple(_unknown(graph, app, reached)))
+
+
+def _sorted(effects: frozenset[Effect]) -> tuple[Effect, ...]:
+    return tuple(each for each in Effect if each in effects)
+
+
+def _spread(graph: ProjectGraph, app: Member, first: _Effects, *, takes_part: bool) -> _Effects:
+    """Return the effects on all topics."""
+    effects = first
+    # A member that has to take part spreads less than before that was known, so each round begins with the first topics. In a
+    # cycle this may not come to rest: then later rounds only add.
+    for number in range(2 * len(graph.members) + 2):
+        found = dict(effects) if number > len(graph.members) else dict(first)
+        for member in graph.members:
+            for topic, more in _written(graph, member, effects, takes_part=takes_part) if member != app else ():
+                found[topic] = found.get(topic, frozenset()) | more
+        if found == effects:
+            break
+        effects = found
+    return effects
+
+
+def _written(
+    graph: ProjectGraph, member: Member, effects: _Effects, *, takes_part: bool
+) -> Iterator[tuple[str, frozenset[Effect]]]:
+    """Return what a member does to the topics that it writes."""
+    kinds = {edge.topic: edge for edge in graph.writes_of(member)}
+    part = _part(_reasons(graph, member, effects))
+    for read in graph.reads_of(member):
+        for effect in effects.get(read.topic, ()):
+            for topic, arrivals in _flow(read, effect).outputs.items():
+                if topic not in kinds:
+                    continue
+                found = frozenset(map(_effect, arrivals)) if effect is not Effect.STAYS else frozenset({effect})
+                if takes_part and part is not Part.NEED_NOT:
+                    released = frozenset({_released(kinds[topic])})
+                    found = released if part is Part.MUST else found | released
+                yield topic, found
+
+
+def _flow(read: Read, effect: Effect) -> Flow:
+    return read.records if effect is Effect.REPEATED else read.rows
+
+
+def _effect(arrival: Arrival) -> Effect:
+    match arrival:
+        case Arrival.ROWS | Arrival.KEYED:
+            return Effect.CORRECTED
+        case Arrival.FURTHER:
+            return Effect.REPEATED
+        case Arrival.LATER:
+            return Effect.STAYS
+
+
+def _released(write: Write) -> Effect:
+    """Return what a release of a topic's writer does to it."""
+    return Effect.CORRECTED if write.kind is OutputKind.TABLE else Effect.STAYS
+
+
+def _reached(graph: ProjectGraph, app: Member, effects: _Effects) -> Iterator[Reached]:
+    """Return the members that read one of the topics, in the order of the flow."""
+    for member in graph.ordered():
+        reasons = tuple(dict.fromkeys(_reasons(graph, member, effects)))
+        if reasons and member != app:
+            yield Reached(member, _part(reasons), reasons)
+
+
+def _part(reasons: Iterable[Reason]) -> Part:
+    return min((each.part for each in reasons), key=_ORDER.index, default=Part.NEED_NOT)
+
+
+def _reasons(graph: ProjectGraph, member: Member, effects: _Effects) -> list[Reason]:
+    return [
+        reason
+        for read in graph.reads_of(member)
+        for effect in Effect
+        if effect in effects.get(read.topic, ())
+        for reason in _reasons_of(read, effect, {edge.topic for edge in graph.writes_of(member) if edge.is_known})
+    ]
+
+
+def _reasons_of(read: Read, effect: Effect, written: frozenset[str] | set[str]) -> Iterator[Reason]:
+    if effect is Effect.STAYS:
+        yield Reason(read.topic, "", effect, Part.NEED_NOT, "its records stay, and none is sent again")
+        return
+    flow = _flow(read, effect)
+    further = [topic for topic, arrivals in flow.outputs.items() if Arrival.FURTHER in arrivals and topic in written]
+    for step in flow.steps:
+        # A member that is no application is its only node.
+        node = "" if step.node == str(read.reader) else step.node
+        yield Reason(read.topic, node, effect, _PARTS[step.use], step.use.value)
+    for topic in further if not flow.steps else ():
+        text = f"corrections become further records of {topic}, next to earlier ones"
+        yield Reason(read.topic, "", effect, Part.MAY, text)
+    if not flow.steps and not further:
+        yield Reason(read.topic, "", effect, Part.NEED_NOT, f"corrections arrive as {_arrives(read)}")
+
+
+def _arrives(read: Read) -> str:
+    return "records under their keys" if read.kind is ReaderKind.STREAM else "updates of rows"
+
+
+def _unknown(graph: ProjectGraph, app: Member, reached: Iterable[Reached]) -> Iterator[str]:
+    """Return what is not known: readers of topics that are chosen per record, and members that cannot be loaded."""
+    for member in (app, *(each.member for each in reached)):
+        for edge in graph.writes_of(member):
+            if not edge.is_known:
+                yield f"{edge.topic} ({edge.node}): who reads them is not known"
+    yield from (f"{name} is not known: {why}" for name, why in graph.unknown.items())

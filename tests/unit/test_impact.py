@@ -1,0 +1,547 @@
+"""The meaning of a change for other applications, compared with what corrections do to results, and with oracles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from riverrun import (
+    LONG,
+    STRING,
+    Consumed,
+    CountWindows,
+    Grouped,
+    Joined,
+    JoinWindows,
+    Materialized,
+    Produced,
+    Riverrun,
+    SessionWindows,
+    SlidingWindows,
+    StreamJoined,
+    StreamsBuilder,
+    TimeWindows,
+    session_windowed,
+    windowed,
+)
+from riverrun.errors import ConfigError, RangeError, ReleaseError
+from riverrun.project.changes import impact_of_change
+from riverrun.project.impact import Effect, Part
+from riverrun.testing import TopologyTestDriver
+from tests.depth import depth
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from riverrun import KStream, KTable, Topology
+    from riverrun.project.impact import Impact
+
+    Rows = Mapping[str, str | None]
+
+TEXTS = Consumed(STRING, STRING)
+OUT = Produced(STRING, STRING)
+NUMBERS = Produced(STRING, LONG)
+GROUPED = Grouped(STRING, STRING)
+HOUR = timedelta(hours=1)
+INTERVAL = {"start": "2026-01-01", "end": "2026-01-03"}
+Built = Callable[[StreamsBuilder], object]
+
+
+class Silent:
+    """A processor of a user."""
+
+    def init(self, context: Any) -> None: ...
+
+    def process(self, record: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Same:
+    """A transformer of a user."""
+
+    def init(self, context: Any) -> None: ...
+
+    def transform(self, _key: Any, value: Any) -> Any:
+        return value
+
+    def close(self) -> None: ...
+
+
+def texts(b: StreamsBuilder, topic: str = "t") -> KStream[str, str]:
+    return b.stream(topic, TEXTS)
+
+
+def rows(b: StreamsBuilder, topic: str = "t") -> KTable[str, str]:
+    return b.table(topic, TEXTS, Materialized(STRING, STRING, name=f"rows-of-{topic}"))
+
+
+def first_letter(_key: str, value: str) -> str:
+    return value[:1]
+
+
+def pair(left: str, right: str | None) -> str:
+    return f"{left}{right}"
+
+
+async def answer(value: str) -> str:
+    return value
+
+
+def by_first_letter(b: StreamsBuilder) -> Any:
+    return rows(b).group_by(lambda key, value: (value[:1], key), GROUPED)
+
+
+def with_global(b: StreamsBuilder) -> Any:
+    table = b.global_table("t", TEXTS)
+    return texts(b, "other").join(table, pair, key_selector=lambda key, _value: key)
+
+
+def deduplicated(b: StreamsBuilder) -> Any:
+    return texts(b).deduplicate(HOUR)
+
+
+def joined_streams(b: StreamsBuilder) -> Any:
+    windows = JoinWindows.of(HOUR)
+    return texts(b).join(texts(b, "other"), pair, windows, joined=StreamJoined(STRING, STRING))
+
+
+def cogrouped(b: StreamsBuilder) -> Any:
+    groups = texts(b).group_by_key(GROUPED).cogroup(lambda _key, value, all_: all_ + value)
+    return groups.aggregate(lambda: "", Materialized(STRING, STRING)).to_stream()
+
+
+def silent_users(b: StreamsBuilder) -> Any:
+    """A table whose store a processor of another stream reads."""
+    rows(b)
+    return texts(b, "other").process(Silent, "rows-of-t")
+
+
+def counted(grouped: Any) -> Any:
+    return grouped.count(Materialized(STRING, LONG)).to_stream()
+
+
+def windows_counted(windowed_stream: Any) -> Any:
+    return windowed_stream.count(Materialized(STRING, LONG)).to_stream()
+
+
+NEED_NOT: dict[str, Built] = {
+    "a table": lambda b: rows(b).to_stream().to("out", OUT),
+    "a filtered table": lambda b: rows(b).filter(lambda _k, v: v != "no").to_stream().to("out", OUT),
+    "a mapped table": lambda b: rows(b).map_values(str.upper).to_stream().to("out", OUT),
+    "a table counted by another key": lambda b: (
+        # A group without rows has a count of 0 once it has had rows.
+        by_first_letter(b).count(Materialized(STRING, LONG)).filter(lambda _k, n: n > 0).to_stream().to("out", NUMBERS)
+    ),
+    "a table joined with a table": lambda b: rows(b).join(rows(b, "other"), pair).to_stream().to("out", OUT),
+    "a table left joined": lambda b: rows(b, "other").left_join(rows(b), pair).to_stream().to("out", OUT),
+    "a table joined by a foreign key": lambda b: (
+        rows(b, "other").join(rows(b), pair, foreign_key_extractor=lambda _value: "a").to_stream().to("out", OUT)
+    ),
+    "a mapped stream": lambda b: texts(b).map_values(lambda v: v and v.upper()).to("out", OUT),
+    "a merged stream": lambda b: texts(b).merge(texts(b, "elsewhere")).to("out", OUT),
+    "a stream as a table": lambda b: texts(b).to_table(Materialized(STRING, STRING)).to_stream().to("out", OUT),
+    "a repartitioned stream": lambda b: (
+        texts(b).repartition().to_table(Materialized(STRING, STRING)).to_stream().to("out", OUT)
+    ),
+    "a table without outputs": rows,
+    "a global table without joins": lambda b: b.global_table("t", TEXTS, Materialized(STRING, STRING, name="all")),
+}
+"""Readers of a corrected table that need not take part."""
+
+MUST: dict[str, Built] = {
+    "a count": lambda b: counted(texts(b).group_by_key(GROUPED)).to("out", NUMBERS),
+    "a count by another key": lambda b: counted(texts(b).group_by(first_letter, GROUPED)).to("out", NUMBERS),
+    "a reduction": lambda b: (
+        texts(b).group_by_key(GROUPED).reduce(pair, Materialized(STRING, STRING)).to_stream().to("out", OUT)
+    ),
+    "a cogroup": lambda b: cogrouped(b).to("out", OUT),
+    "windows": lambda b: windows_counted(texts(b).group_by_key(GROUPED).windowed_by(TimeWindows.of(HOUR))).to(
+        "out", Produced(windowed(STRING, HOUR), LONG)
+    ),
+    "sliding windows": lambda b: windows_counted(
+        texts(b).group_by_key(GROUPED).windowed_by(SlidingWindows.of(HOUR))
+    ).to("out", Produced(windowed(STRING, HOUR), LONG)),
+    "sessions": lambda b: windows_counted(texts(b).group_by_key(GROUPED).windowed_by(SessionWindows.of(HOUR))).to(
+        "out", Produced(session_windowed(STRING), LONG)
+    ),
+    "windows by count": lambda b: (
+        texts(b)
+        .group_by_key(GROUPED)
+        .windowed_by(CountWindows.of(1))
+        .reduce(pair, Materialized(STRING, STRING))
+        .to("out", OUT)
+    ),
+    "a join of streams": lambda b: joined_streams(b).to("out", OUT),
+    "a stream without repetitions": lambda b: deduplicated(b).to("out", OUT),
+    "a count of a table's updates": lambda b: counted(rows(b).to_stream().group_by_key(GROUPED)).to("out", NUMBERS),
+    "a count of records made of a table": lambda b: counted(
+        rows(b).to_stream().flat_map_values(lambda v: [v]).group_by_key(GROUPED)
+    ).to("out", NUMBERS),
+}
+"""Readers of a corrected table that must take part."""
+
+MAY: dict[str, Built] = {
+    "a filtered stream": lambda b: texts(b).filter(lambda _k, v: v != "no").to("out", OUT),
+    "a flat stream": lambda b: texts(b).flat_map_values(lambda v: [v]).to("out", OUT),
+    "a table filtered as a stream": lambda b: rows(b).to_stream().filter(lambda _k, v: bool(v)).to("out", OUT),
+    "another key": lambda b: texts(b).select_key(first_letter).to_table(Materialized(STRING, STRING)),
+    "a stream joined with the table": lambda b: (
+        texts(b, "other").join(rows(b), pair, joined=Joined(STRING, STRING)).to("out", OUT)
+    ),
+    "a stream joined with what a table becomes": lambda b: (
+        texts(b, "other").join(rows(b).map_values(str.upper), pair, joined=Joined(STRING, STRING)).to("out", OUT)
+    ),
+    "a stream that is joined with another table": lambda b: (
+        texts(b).left_join(rows(b, "other"), pair, joined=Joined(STRING, STRING)).to("out", OUT)
+    ),
+    "a stream that is looked up": lambda b: texts(b).map_values_async(answer).to("out", OUT),
+    "a stream joined with the global table": lambda b: with_global(b).to("out", OUT),
+}
+"""Readers of a corrected table that may take part."""
+
+UNKNOWN: dict[str, Built] = {
+    "a processor": lambda b: texts(b).process(Silent),
+    "a processor of values": lambda b: texts(b).process_values(Silent),
+    "a table's transformer": lambda b: rows(b).transform_values(Same),
+    "a processor that reads the table": silent_users,
+}
+"""Readers of a corrected table of which it is not known."""
+
+READERS = {
+    name: (build, part)
+    for part, readers in ((Part.NEED_NOT, NEED_NOT), (Part.MUST, MUST), (Part.MAY, MAY), (Part.UNKNOWN, UNKNOWN))
+    for name, build in readers.items()
+}
+
+
+def built(build: Built) -> Topology:
+    builder = StreamsBuilder()
+    build(builder)
+    return builder.build()
+
+
+def of(tmp_path: Path, **apps: Built) -> Riverrun:
+    """A project, none of whose brokers exists."""
+    project = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    for name, build in apps.items():
+        project.app(name, built(build))
+    return project
+
+
+def table(b: StreamsBuilder) -> None:
+    rows(b, "base").to_stream().to("t", OUT)
+
+
+def log(b: StreamsBuilder) -> None:
+    texts(b, "base").to("t", OUT)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_of_a_corrected_table_has_its_part(tmp_path: Path, name: str) -> None:
+    build, part = READERS[name]
+    impact = of(tmp_path, first=table, reader=build).impact("first")
+    assert impact.part_of("reader") is part
+    (reached,) = impact.reached
+    assert all(reason.topic == "t" for reason in reached.reasons)
+    assert part in {Part.NEED_NOT, Part.MAY} or all(reason.node for reason in reached.reasons)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_of_a_log_need_not_take_part_and_is_not_restated(tmp_path: Path, name: str) -> None:
+    impact = of(tmp_path, first=log, reader=READERS[name][0]).impact("first")
+    assert impact.part_of("reader") is Part.NEED_NOT
+    assert not impact.reached[0].is_restated
+    assert {effect for each in impact.changed for effect in each.effects} <= {Effect.STAYS}
+
+
+def written(build: Built, before: Rows, after: Rows) -> list[tuple[bytes | None, bytes | None]]:
+    """Return what a reader writes for rows, records of another topic, and corrections of the rows."""
+    with TopologyTestDriver(built(build)) as driver:
+        given: list[tuple[str, Rows]] = [("t", before), ("other", {"a": "x", "b": "y"}), ("t", after)]
+        for topic, records in given:
+            if topic != "other" or any(topic in sub.source_topics for sub in built(build).sub_topologies()):
+                for key, value in records.items():
+                    driver.input_topic(topic, STRING, STRING).pipe_input(key, value, timestamp=0)
+        return [(record.key, record.value) for record in driver.read_raw("out")]
+
+
+def last(records: list[tuple[bytes | None, bytes | None]]) -> dict[bytes | None, bytes]:
+    return {key: value for key, value in dict(records).items() if value is not None}
+
+
+KEYS = st.sampled_from("abc")
+SHORT = st.sampled_from(["no", "one", "two", "three"])
+
+
+@pytest.mark.parametrize("name", [name for name in NEED_NOT if "without" not in name])
+@settings(max_examples=depth(10, 100), deadline=None)
+@given(before=st.dictionaries(KEYS, SHORT), after=st.dictionaries(KEYS, st.none() | SHORT))
+def test_whoever_need_not_take_part_has_the_rows_of_corrected_ones(name: str, before: Rows, after: Rows) -> None:
+    corrections = {key: value for key, value in after.items() if before.get(key) != value}
+    corrected = {key: value for key, value in {**before, **corrections}.items() if value is not None}
+    assert last(written(NEED_NOT[name], before, corrections)) == last(written(NEED_NOT[name], corrected, {}))
+
+
+@pytest.mark.parametrize("name", [*MUST, *(name for name in MAY if name != "another key")])
+def test_whoever_must_or_may_take_part_has_written_something_else(name: str) -> None:
+    build, _ = READERS[name]
+    before, corrections = {"a": "one", "b": "two"}, {"a": "two"}
+    assert written(build, before, corrections) != written(build, before | corrections, {})
+
+
+# Generated projects: each application is some pipelines from a topic to another.
+
+
+class Pipe(NamedTuple):
+    """A pipeline of an application."""
+
+    kind: str
+    source: int
+    target: int
+    other: int | None = None
+
+
+def topic(number: int) -> str:
+    return f"t{number}"
+
+
+def piped(b: StreamsBuilder, pipe: Pipe) -> None:
+    source, target = topic(pipe.source), topic(pipe.target)
+    match pipe.kind:
+        case "copy":
+            texts(b, source).map_values(str).to(target, OUT)
+        case "filter":
+            texts(b, source).filter(lambda _k, _v: True).to(target, OUT)
+        case "count":
+            groups = Grouped(STRING, STRING)
+            counts = texts(b, source).group_by_key(groups).count(Materialized(STRING, LONG, name=f"of-{source}"))
+            counts.map_values(str).to_stream().to(target, OUT)
+        case "table":
+            rows(b, source).filter(lambda _k, _v: True).to_stream().to(target, OUT)
+        case "join":
+            assert pipe.other is not None
+            joined: Joined[str, str, str] = Joined(STRING, STRING)
+            texts(b, topic(pipe.other)).left_join(rows(b, source), pair, joined=joined).to(target, OUT)
+
+
+KINDS = ("copy", "filter", "count", "table", "join")
+TABLES = {"count", "table"}
+C, R, S = Effect.CORRECTED, Effect.REPEATED, Effect.STAYS
+FLOW: dict[tuple[str, Effect], tuple[Part, Effect]] = {
+    ("copy", C): (Part.NEED_NOT, C),
+    ("copy", R): (Part.MAY, R),
+    ("filter", C): (Part.MAY, R),
+    ("filter", R): (Part.MAY, R),
+    ("count", C): (Part.MUST, C),
+    ("count", R): (Part.MUST, C),
+    ("table", C): (Part.NEED_NOT, C),
+    ("table", R): (Part.MAY, C),
+    ("join", C): (Part.MAY, S),
+    ("join", R): (Part.MAY, S),
+    ("looking up", C): (Part.MAY, C),
+    ("looking up", R): (Part.MAY, R),
+}
+"""The part of a pipeline in a correction, and what becomes of its topic if it takes no part."""
+
+
+@st.composite
+def projects(draw: st.DrawFn, *, has_cycles: bool) -> dict[str, list[Pipe]]:
+    """Applications of pipelines, each of which reads and writes a topic once; without cycles, in the order of the flow."""
+    found: dict[str, list[Pipe]] = {}
+    for number in range(draw(st.integers(1, 6))):
+        read = draw(st.permutations(range(9 if has_cycles else number + 4)))
+        targets = draw(st.permutations(range(0 if has_cycles else number + 4, 12)))
+        pipes = []
+        for at in range(draw(st.integers(1, 2))):
+            kind = draw(st.sampled_from(KINDS))
+            pipes.append(Pipe(kind, read[2 * at], targets[at], read[2 * at + 1] if kind == "join" else None))
+        found[f"app-{number}"] = pipes
+    return found
+
+
+def project_of(tmp_path: Path, apps: dict[str, list[Pipe]]) -> Riverrun:
+    def with_pipes(pipes: list[Pipe]) -> Built:
+        def build(b: StreamsBuilder) -> None:
+            for pipe in pipes:
+                piped(b, pipe)
+
+        return build
+
+    return of(tmp_path, **{name: with_pipes(pipes) for name, pipes in apps.items()})
+
+
+def inputs(pipe: Pipe) -> list[tuple[str, int]]:
+    """The topics that a pipeline reads, and how."""
+    return [(pipe.kind, pipe.source), *([("looking up", pipe.other)] if pipe.other is not None else [])]
+
+
+def reachable(apps: dict[str, list[Pipe]], first: str) -> set[str]:
+    """An oracle: the applications that read what the first one writes, or what those write of it."""
+    topics, found = {pipe.target for pipe in apps[first]}, set[str]()
+    while True:
+        more = {
+            (name, pipe.target)
+            for name, pipes in apps.items()
+            if name != first
+            for pipe in pipes
+            if topics & {source for _, source in inputs(pipe)}
+        }
+        if {target for _, target in more} <= topics and {name for name, _ in more} <= found:
+            return found
+        topics |= {target for _, target in more}
+        found |= {name for name, _ in more}
+
+
+@settings(max_examples=depth(30, 400), deadline=None)
+@given(apps=projects(has_cycles=True))
+def test_a_change_reaches_what_a_walk_over_topics_reaches(tmp_path_factory: Any, apps: dict[str, list[Pipe]]) -> None:
+    project = project_of(tmp_path_factory.mktemp("p"), apps)
+    graph = project.graph()
+    for name in apps:
+        for start, end in (("", ""), ("2026-01-01", "2026-01-03")):
+            impact = impact_of_change(project.config, graph, name, start=start, end=end)
+            assert {each.member.name for each in impact.reached} == reachable(apps, name)
+
+
+def parts(apps: dict[str, list[Pipe]], first: str) -> dict[str, Part]:
+    """An oracle for applications in the order of the flow: their parts, by name."""
+    effects: dict[int, set[Effect]] = {}
+    found: dict[str, Part] = {}
+    for name, pipes in apps.items():
+        released = {pipe: C if pipe.kind in TABLES else S for pipe in pipes}
+        if name == first:
+            effects = {pipe.target: {released[pipe]} for pipe in pipes}
+            continue
+        arrived = {
+            pipe: [
+                (Part.NEED_NOT, S) if effect is S else FLOW[how, effect]
+                for how, source in inputs(pipe)
+                for effect in effects.get(source, ())
+            ]
+            for pipe in pipes
+        }
+        every = [part for each in arrived.values() for part, _ in each]
+        if not every:
+            continue
+        found[name] = next(part for part in (Part.MUST, Part.MAY, Part.NEED_NOT) if part in every)
+        for pipe, each in arrived.items():
+            left = {effect for _, effect in each}
+            if each and found[name] is not Part.NEED_NOT:
+                left = {released[pipe]} if found[name] is Part.MUST else left | {released[pipe]}
+            effects.setdefault(pipe.target, set()).update(left)
+    return found
+
+
+@settings(max_examples=depth(30, 400), deadline=None)
+@given(apps=projects(has_cycles=False))
+def test_parts_are_those_of_pipelines_one_after_another(tmp_path_factory: Any, apps: dict[str, list[Pipe]]) -> None:
+    project = project_of(tmp_path_factory.mktemp("p"), apps)
+    graph = project.graph()
+    for name in apps:
+        impact = impact_of_change(project.config, graph, name)
+        assert {each.member.name: each.part for each in impact.reached} == parts(apps, name)
+
+
+# What is said about a change.
+
+
+def counts(b: StreamsBuilder) -> None:
+    counted(texts(b, "base").group_by_key(GROUPED)).to("t", NUMBERS)
+
+
+def daily(b: StreamsBuilder) -> None:
+    days = texts(b, "base").group_by_key(GROUPED).windowed_by(TimeWindows.of(timedelta(days=1)))
+    windows_counted(days).to("t", Produced(windowed(STRING, timedelta(days=1)), LONG))
+
+
+def processed(b: StreamsBuilder) -> None:
+    texts(b, "base").process(Silent).to_table(Materialized(STRING, STRING)).to_stream().to("t", OUT)
+
+
+def test_the_reasons_name_nodes_and_topics(tmp_path: Path) -> None:
+    impact = of(tmp_path, first=table, reader=MUST["a count"], last=lambda b: b.table("out", TEXTS)).impact("first")
+    (reader, last_) = impact.reached
+    (reason,) = reader.reasons
+    assert (reason.topic, reason.node) == ("t", "KSTREAM-AGGREGATE-0000000003")
+    assert str(reason) == "t: KSTREAM-AGGREGATE-0000000003 counts corrections again"
+    assert [(each.topic, each.effects) for each in impact.changed] == [("out", (Effect.CORRECTED,))]
+    assert (last_.part, last_.is_restated) == (Part.NEED_NOT, True)
+    assert impact.with_part(Part.MUST) == (reader,)
+    assert impact.part_of("nobody") is None
+
+
+def test_an_interval_changes_tables_that_can_be_computed_for_it(tmp_path: Path) -> None:
+    impact = of(tmp_path, first=daily, reader=MUST["a count"]).impact("first", **INTERVAL)
+    assert impact.interval == "2026-01-01T00:00:00.000+00:00 to 2026-01-03T00:00:00.000+00:00"
+    assert "where their interval is computed again" in impact.outputs["t"]
+    assert [(each.topic, each.is_restated) for each in impact.changed] == [("out", False)]
+    assert "which does not restate it" in impact.changed[0].text
+
+
+def test_an_interval_of_a_table_of_all_records_needs_them_all(tmp_path: Path) -> None:
+    impact = of(tmp_path, first=counts, reader=NEED_NOT["a table"]).impact("first", **INTERVAL)
+    assert "with --from-beginning only" in impact.outputs["t"]
+    assert impact.reached[0].is_restated
+
+
+def test_an_interval_of_a_table_that_cannot_be_computed_changes_nothing(tmp_path: Path) -> None:
+    impact = of(tmp_path, first=processed, reader=NEED_NOT["a table"]).impact("first", **INTERVAL)
+    assert "a table that stays as it is: t depends on a processor of your own" in impact.outputs["t"]
+    assert not impact.reached[0].is_restated
+
+
+def test_topics_that_are_chosen_per_record_have_unknown_readers(tmp_path: Path) -> None:
+    def choosing(b: StreamsBuilder) -> None:
+        texts(b).to(lambda key, _value, _context: key, OUT)
+
+    impact = of(tmp_path, first=table, reader=choosing).impact("first")
+    assert impact.unknown == ("topics that reader chooses (KSTREAM-SINK-0000000001): who reads them is not known",)
+
+
+def test_a_reader_by_a_pattern_is_reached(tmp_path: Path) -> None:
+    impact = of(tmp_path, first=table, reader=lambda b: b.stream(re.compile("t|u"), TEXTS).to("out", OUT)).impact(
+        "first"
+    )
+    assert impact.part_of("reader") is Part.NEED_NOT
+
+
+def test_an_application_that_reads_its_own_output_is_not_downstream_of_itself(tmp_path: Path) -> None:
+    def again(b: StreamsBuilder) -> None:
+        rows(b, "base").to_stream().to("t", OUT)
+        texts(b, "t").filter(lambda _k, _v: False).to("base", OUT)
+
+    assert of(tmp_path, first=again).impact("first").reached == ()
+
+
+@pytest.mark.parametrize(
+    ("given_", "error", "message"),
+    [
+        ({"app": "nobody"}, ConfigError, "no application 'nobody'"),
+        ({"app": "first", "version": "v9"}, ConfigError, "no version 'v9'"),
+        ({"app": "first", "start": "2026-01-01"}, ConfigError, "has no end"),
+        ({"app": "first", "end": "2026-01-01"}, ConfigError, "has no start"),
+        ({"app": "first", "start": "soon", "end": "later"}, RangeError, "'soon' is not a time"),
+        ({"app": "first", "start": "2026-01-02", "end": "2026-01-01"}, ReleaseError, "is empty"),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused(
+    tmp_path: Path, given_: dict[str, str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        of(tmp_path, first=table).impact(**given_)
+
+
+def test_a_version_may_write_other_topics(tmp_path: Path) -> None:
+    project = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    project.app("first", built(table), versions={"v2": built(lambda b: rows(b, "base").to_stream().to("new", OUT))})
+    project.app("reader", built(NEED_NOT["a table"]))
+    assert project.impact("first").part_of("reader") is Part.NEED_NOT
+    found: Impact = project.impact("first", version="v2")
+    assert (found.app.version, found.reached, list(found.outputs)) == ("v2", (), ["new"])

@@ -11,6 +11,7 @@ from riverrun.decoders import why_unreadable
 from riverrun.errors import USER_ERRORS, InvalidStateStoreError, RefusedRecordError, StateError
 from riverrun.processor.handlers import ErrorHandlers
 from riverrun.processor.operator import Closes
+from riverrun.records import counted
 from riverrun.runtime.compile import instantiate, watched
 from riverrun.runtime.context import GLOBAL_TASK, Environment, TaskContext
 from riverrun.runtime.failures import Failures, fail_at, user_code
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from riverrun.processor.metrics import Measurement
     from riverrun.processor.operator import Operator
     from riverrun.records import Headers, RawFields, TopicPartition, Whole
+    from riverrun.runtime.context import FailedRecord
     from riverrun.runtime.layout import TaskSpec
     from riverrun.runtime.ports import Clock, Ports, Watch
     from riverrun.state.api import ChangelogBatch, StateBackend, StateStore, StoreBuilder, UpdateContext
@@ -44,6 +46,12 @@ class _Opened:
     declared: GlobalStore
     store: StateStore
     operator: Operator
+
+
+_STILL_THERE = (
+    "No dead letters are written of them. They are read again at each start: correct the function or the serde, or write"
+    " newer records with their keys."
+)
 
 
 class GlobalState:
@@ -61,6 +69,7 @@ class GlobalState:
         watch: Watch | None = None,
     ) -> None:
         self._watch = watch
+        self._first: FailedRecord | None = None
         self._context = TaskContext(clock, environment=environment or Environment())
         self._failures = Failures(handlers or ErrorHandlers(), self._context, GLOBAL_TASK, _not_sent)
         self._backend = backend
@@ -86,6 +95,20 @@ class GlobalState:
         """Return the number of records that were not applied, by reason."""
         return self._context.dropped
 
+    def left_out(self) -> str:
+        """Return how many records were not applied, and which the first one was; empty if all were."""
+        count = self.dropped.total()
+        if not count:
+            return ""
+        reasons = ", ".join(f"{reason} {times}" for reason, times in sorted(self.dropped.items()))
+        found = self._first
+        where = f", the first one {found.topic}-{found.partition}@{found.offset}: {found.message}" if found else ""
+        return f"Global tables lack {counted(count, 'record')} of their topics ({reasons}){where}. {_STILL_THERE}"
+
+    def take_failed(self) -> list[FailedRecord]:
+        """Return the failures of records that were not applied since the last call."""
+        return self._context.take_failed()
+
     def measured(self) -> tuple[Measurement, ...]:
         return self._context.measured()
 
@@ -95,7 +118,7 @@ class GlobalState:
 
     def apply(self, tp: TopicPartition, records: Iterable[RawFields], next_offset: int) -> None:
         """Apply records of one partition, all before `next_offset`, and write them to the local state."""
-        opened = self._opened[tp.topic]
+        opened, before = self._opened[tp.topic], self.dropped.total()
         if tp not in self._queues:
             self._queues[tp] = self._queue(tp, opened)
             self._keys.watch(tp)
@@ -117,6 +140,10 @@ class GlobalState:
         # Rows and position in one batch: a crash repeats no record and loses none.
         self._backend.write(opened.store.pending(), {tp: next_offset})
         opened.store.committed()
+        if self.dropped.total() > before:
+            self._first = self._first or next(iter(self._context.failed), None)
+            self._context.commit_failed()
+            log.warning("%s", self.left_out())
 
     def close(self) -> None:
         """Close the processors. The host closes the backend."""
@@ -155,15 +182,14 @@ class GlobalState:
 
 
 def _not_sent(
-    topic: str,
+    _topic: str,
     _key: bytes | None,
     _value: bytes | None,
     _timestamp: int,
     _headers: Headers,
     _partition: int | None,
 ) -> None:
-    # Every worker reads every record of a global table, and each would send the same dead letter.
-    log.warning("no dead letter is sent to %s for a record of a global table", topic)
+    """Send no dead letter: every thread, and every task of a run, reads all records of a global table, at each start."""
 
 
 def _nowhere(key: object, value: object, timestamp: int, headers: Headers) -> None:

@@ -17,7 +17,7 @@ import riverrun.errors
 from riverrun.config.streams import UNCAUGHT_EXCEPTION_RESPONSES
 from riverrun.errors import ConfigError, ProcessingError
 from riverrun.hosting.process import SystemClock, current_style
-from riverrun.runtime.context import FailedRecord
+from riverrun.runtime.context import GLOBAL_TASK, FailedRecord
 from riverrun.runtime.failures import user_code
 from riverrun.runtime.stuck_records import StuckRecord
 from riverrun.worker.group.assignment import spread
@@ -212,6 +212,15 @@ class StreamThreads:
         """Return the last failures: of skipped records, and of processes that have ended. May be called from any thread."""
         return tuple(self._failed)
 
+    def _note(self, failed: Iterable[FailedRecord]) -> None:
+        """Keep failures; each thread fills the global tables, and reports theirs."""
+        known = {(each.topic, each.partition, each.offset) for each in self._failed if each.task == str(GLOBAL_TASK)}
+        self._failed.extend(
+            each
+            for each in failed
+            if each.task != str(GLOBAL_TASK) or (each.topic, each.partition, each.offset) not in known
+        )
+
     def listen(self, timeout_s: float) -> bool:
         """Wait for reports. Returns whether there were any."""
         by_pipe = {stream.pipe: stream for stream in self.all}
@@ -223,7 +232,7 @@ class StreamThreads:
                     message = stream.pipe.recv()
                     stream.hear(message)
                     if isinstance(message, ThreadReport):
-                        self._failed.extend(message.failed)
+                        self._note(message.failed)
             except (EOFError, ConnectionResetError, OSError):
                 # The pipe breaks a moment before the process has ended; `dead` should find it in this turn.
                 stream.process.join(1.0)

@@ -96,6 +96,8 @@ def _take_on(
             done = _Processing(work, connected, active, packing).run(sent)
         ended = time.monotonic()
         snapshot, warnings = _snapshot(application, active)
+        # Each task reads the tables up to the same ends, so that these warnings are one.
+        warnings += tuple(filter(None, (global_state.left_out(),)))
         # Of a run that may be taken back, nothing may be deleted that its state came from.
         if not application.may_be_discarded:
             warnings += _purge(active, admin, frozenset(topic.name for topic in connected.layout.repartition_topics))

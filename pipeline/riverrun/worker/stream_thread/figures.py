@@ -20,8 +20,9 @@ from riverrun.worker.states import SpentTime, TaskFigures, Waiting
 from riverrun.worker.stream_thread.protocol import ThreadReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from riverrun.hosting.active_task import ActiveTask
     from riverrun.records import TaskId, TopicPartition
     from riverrun.runtime.ports import Clock
     from riverrun.runtime.state_manager import GlobalState
@@ -208,10 +209,14 @@ class Figures:
             commit_seconds=self._manager.commits.under_way.seconds,
             commit_pace_ms=self._manager.commits.schedule.pace_ms,
             tasks=self.by_task(),
-            failed=tuple(each for active in self._manager.running.values() for each in active.take_failed()),
+            failed=tuple(each for held in self._with_failures() for each in held.take_failed()),
             seconds=self.spent.seconds(),
             nodes=self.nodes.seconds(),
         )
+
+    def _with_failures(self) -> Iterable[ActiveTask | GlobalState]:
+        tables = self._tables.state
+        return (*self._manager.running.values(), *(() if tables is None else (tables,)))
 
     def by_task(self) -> Mapping[TaskId, TaskFigures]:
         """Return statistics of each running task since it was taken over, and of global stores' processors."""
@@ -222,9 +227,9 @@ class Figures:
             for task, each in counted.items()
         }
         tables = self._tables.state
-        if tables is None or not (measured := tables.measured()):
+        if tables is None or not (tables.measured() or tables.dropped):
             return figures
-        return figures | {GLOBAL_TASK: TaskFigures(0, dict(tables.dropped), measured)}
+        return figures | {GLOBAL_TASK: TaskFigures(0, dict(tables.dropped), tables.measured())}
 
     def node_of(self, thing: object) -> str:
         """Return the name of the node whose operator or queue an object is; empty for other objects."""

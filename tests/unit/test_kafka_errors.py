@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException
 
 from riverrun.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError
 from riverrun.kafka.door import Kafka
-from riverrun.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
+from riverrun.kafka.errors import BUSY, DENIED, REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
 from riverrun.kafka.requests import Leaders, Requests
 from riverrun.kafka.sending import SendingClient
 from riverrun.records import TopicPartition
@@ -32,7 +32,8 @@ from riverrun.records import TopicPartition
 def test_each_kind_of_client_error_has_its_place_in_the_tree(code: int, expected: type[StreamsError]) -> None:
     error = streams_error(KafkaError(code, "what the broker said"), "write to orders")
     assert type(error) is expected
-    assert "Cannot write to orders: what the broker said" in error.message
+    assert error.message.startswith("Cannot write to orders: ")
+    assert "what the broker said" in error.message
 
 
 @pytest.mark.parametrize(
@@ -82,6 +83,12 @@ def test_a_look_up_of_offsets_waits_for_leaders_that_are_not_ready(code: int, is
     requests.consumer = lambda *_arguments, **_properties: NotReady()
     assert Leaders(requests).offsets([tp], OFFSET_END) == {tp: 7}
     assert not refusals
+
+
+@pytest.mark.parametrize("code", sorted(REFUSED_LOGIN | DENIED))
+def test_a_refusal_names_the_system_that_refuses(code: int) -> None:
+    # Others may refuse a login as well: a schema registry, or the database of an import.
+    assert "Kafka" in streams_error(KafkaError(code), "read orders").message
 
 
 def test_a_refused_login_says_which_settings_to_look_at() -> None:

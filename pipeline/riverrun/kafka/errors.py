@@ -105,8 +105,10 @@ MISSING_TOPIC = frozenset(
 
 def streams_error(error: KafkaError, doing: str) -> StreamsError:
     """Translate a client's error; `doing` completes "Cannot" in its message."""
-    text = f"Cannot {doing}: {error.str()}"
     code = error.code()
+    # A process may log in to a schema registry and to databases as well, whose errors name them.
+    whose = "Kafka refuses the login: " if code in REFUSED_LOGIN else "Kafka denies it: " if code in DENIED else ""
+    text = f"Cannot {doing}: {whose}{error.str()}"
     if code == KafkaError.INVALID_PRODUCER_ID_MAPPING:
         forgotten = "or nothing was written for transactional.id.expiration.ms, and brokers have forgotten the id"
         return TaskMigratedError(f"{text}: another owner has taken over, {forgotten}")

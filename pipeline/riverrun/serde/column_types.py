@@ -160,7 +160,7 @@ def _decimal(scale: int, mode: str | None = "precise") -> Convert:
 
     def convert(value: Any) -> str:
         if not isinstance(value, str):
-            # `decimal.handling.mode` is `double`: digits are lost already.
+            # `decimal.handling.mode` is `double`, or the converter writes numbers (`decimal.format`).
             return str(value)
         if mode != "precise" and _DECIMAL_TEXT.fullmatch(value):
             if mode is None and _MAYBE_BASE64.fullmatch(value):

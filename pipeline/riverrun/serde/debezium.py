@@ -7,8 +7,10 @@ dates and times as ISO 8601, decimals as text with all digits. A class of rows t
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -33,6 +35,10 @@ _MOST_SCHEMAS = 64
 _AS_IT_IS = {"type": "struct"}
 # Dates and times that databases have, and Python has not, as columns have them (`column_types`).
 _BEYOND = re.compile(r"-?infinity|([+-]\d+|0000)-\d\d-\d\d(T.*)?|-\d+:\d\d:.*|(2[4-9]|[3-9]\d|\d{3,}):\d\d:.*")
+# With so many characters at most, and without an exponent, a number has 15 digits.
+_FLOAT_LENGTH = 16
+# Doubles may be written with so many digits, also if fewer would identify them.
+_DOUBLE_DIGITS = 17
 _NO_ENVELOPE_HINT = (
     "Rows that ExtractNewRecordState has taken out of their envelopes are read as any others: Consumed(..., JSON). "
     "Those with __deleted are read as changes."
@@ -92,10 +98,23 @@ class _Key(msgspec.Struct):
     payload: msgspec.Raw = msgspec.Raw()
 
 
-_decode_envelope = json_decoder(_Envelope).decode
+def _number(text: str) -> float | Decimal:
+    """Return a number of JSON as a float, or as a decimal if a float would have other digits.
+
+    >>> _number("1.10"), _number("1234567890123456.78")
+    (1.1, Decimal('1234567890123456.78'))
+    """
+    found = float(text)
+    if len(text) <= _FLOAT_LENGTH and "e" not in text.lower():
+        return found
+    exact = Decimal(text)
+    return found if math.isfinite(found) and exact == Decimal(repr(found)) else exact
+
+
+_decode_envelope = json_decoder(_Envelope, float_hook=_number).decode
 _to_envelope = converter(_Envelope)
 _decode_key = json_decoder(_Key).decode
-_decode = msgspec.json.decode
+_decode: Callable[[bytes | msgspec.Raw], Any] = json_decoder(Any, float_hook=_number).decode
 _decode_schema = json_decoder(Schema).decode
 
 
@@ -157,7 +176,7 @@ def changes_serde(
         given = (*given, placeholder, keeps_columns)
     return Serde(
         name,
-        lambda change: JSON.serialize({"schema": _AS_IT_IS, "payload": _plain(change, unlogged)}),
+        lambda change: JSON.serialize({"schema": _AS_IT_IS, "payload": _sent(_plain(change, unlogged))}),
         _Reader(_row_reader(row), _Converters(declared, declared, declared), envelopes, unlogged, keeps_columns).read,
         remake=(changes_serde, given),
         value_type=Any,
@@ -375,7 +394,25 @@ def _is_json(data: bytes) -> bool:
 
 
 def _row_reader(type_: Any) -> Callable[[Any], Any]:
-    return converter(type_) if type_ is not None else _unchanged
+    return converter(type_) if type_ is not None else _without_decimals
+
+
+def _without_decimals(value: Any) -> Any:
+    """Return a row, or a part of it, with numbers that have more digits than a double as texts."""
+    if isinstance(value, Decimal):
+        return str(value) if len(value.as_tuple().digits) > _DOUBLE_DIGITS or math.isinf(value) else float(value)
+    if isinstance(value, dict):
+        return {name: _without_decimals(each) for name, each in value.items()}
+    return [_without_decimals(each) for each in value] if isinstance(value, list) else value
+
+
+def _sent(value: Any) -> Any:
+    """Return a part of an envelope with its decimals as numbers of JSON, as they came."""
+    if isinstance(value, Decimal):
+        return msgspec.Raw(str(value).encode())
+    if isinstance(value, dict):
+        return {name: _sent(each) for name, each in value.items()}
+    return [_sent(each) for each in value] if isinstance(value, list) else value
 
 
 def _unchanged(value: Any) -> Any:

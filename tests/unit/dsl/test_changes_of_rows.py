@@ -171,6 +171,53 @@ def test_a_column_of_each_type_is_read(name: str | None, type_: str, sent: Any, 
     assert change.after == row(wanted)
 
 
+class Amount(msgspec.Struct):
+    """A row with a decimal, and a double next to it."""
+
+    x: Decimal
+    y: float
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
+def test_decimals_that_are_numbers_of_json_keep_all_digits(number: Decimal, double: float) -> None:
+    # As with `decimal.format=NUMERIC`: as a class has it, and where the type is declared or in the schema.
+    row = f'{{"x": {format(number, "f")}, "y": {double!r}}}'
+    sent = f'{{"op": "u", "before": {row}, "after": {row}}}'.encode()
+    column = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {}, "field": "x"}
+    doubles = {"type": "double", "field": "y"}
+    with_schema = f'{{"schema": {json.dumps(schema_of([column, doubles]))}, "payload": {sent.decode()}}}'.encode()
+    declared = {"x": "org.apache.kafka.connect.data.Decimal(2)"}
+    for data, types in ((sent, None), (sent, declared), (with_schema, None)):
+        serde = Consumed.debezium(Amount, types=types).value_serde
+        change = serde.deserialize(data)
+        # Also behind a repartition.
+        for each in (change, serde.deserialize(serde.serialize(change))):
+            assert each.before == each.after == Amount(number, double)
+    for data, types in ((sent, declared), (with_schema, None)):
+        read = Consumed.debezium(types=types).value_serde.deserialize(data)
+        assert (Decimal(read.after["x"]), read.after["y"]) == (number, double)
+        assert (Decimal(read.before["x"]), read.before["y"]) == (number, double)
+
+
+@pytest.mark.parametrize(
+    ("sent", "wanted"),
+    [
+        ("1.10", 1.1),
+        ("-0.0", -0.0),
+        ("5.6843418860808015E-14", 2**-44),
+        ("1234567890123456.78", "1234567890123456.78"),
+        ("12345678901234567890123", 12345678901234567890123),
+        ("[0.1234567890123456789]", ["0.1234567890123456789"]),
+    ],
+)
+def test_a_number_without_a_type_is_a_double_unless_it_has_more_digits(sent: str, wanted: Any) -> None:
+    serde = Consumed.debezium().value_serde
+    data = f'{{"op": "u", "before": {{"x": {sent}}}, "after": {{"x": {sent}}}}}'.encode()
+    change = serde.deserialize(data)
+    for each in (change, serde.deserialize(serde.serialize(change))):
+        assert repr(each.after["x"]) == repr(each.before["x"]) == repr(wanted)
+
+
 @given(st.integers(-(10**38), 10**38), st.integers(0, 38))
 def test_decimals_keep_all_digits(digits: int, scale: int) -> None:
     column = {

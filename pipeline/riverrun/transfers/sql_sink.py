@@ -35,6 +35,7 @@ from riverrun.extras import require_extra
 from riverrun.hosting.process import this_user
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION, RefusedRecordsError
 from riverrun.records import TopicPartition
+from riverrun.transfers.held_values import STRICT_SESSION, columns_that_change, require_held
 from riverrun.transfers.sink_rows import require_numbers
 from riverrun.transfers.sql_columns import check_names, check_types, require_texts
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
+    from riverrun.transfers.held_values import Changes
     from riverrun.transfers.sql_columns import ColumnType
 
     Change: TypeAlias = tuple[bool, dict[str, Any]]
@@ -74,12 +76,15 @@ _OF_ROWS = (IntegrityError, DataError, *_UNBOUND)
 """Errors about what is in a row."""
 _STATES_OF_ROWS = ("P0", "44", "54")
 """Beginnings of SQLSTATE about what is in a row: triggers, conditions of views, and limits such as the size of a key."""
+_CODES_OF_ROWS = frozenset({1118, 1292, 1366, 1411, 1525, 1644, 1690, 3140, 3819, 4025})
+"""Errors of MySQL and MariaDB about what is in a row, which drivers take for errors of the server."""
 _KEY_COLLATIONS = {
     "mysql": "utf8mb4_0900_bin",
     "mariadb": "utf8mb4_nopad_bin",
     "mssql": "Latin1_General_100_BIN2",
 }
 """Collations of keys, where others take different texts for equal."""
+_OF_MYSQL = ("mysql", "mariadb")
 _IN_FILES = frozenset({"sqlite", "duckdb"})
 """Databases that are files, without a server."""
 _UPSERTS: Mapping[str, Any] = {
@@ -103,11 +108,14 @@ class SqlSink:
         self._engine = engine_of(url)
         self._place = self._engine.url.render_as_string(hide_password=True)
         self._dialect = self._engine.dialect.name
+        if self._dialect in _OF_MYSQL:
+            sa.event.listen(self._engine, "connect", partial(_set_session, STRICT_SESSION))
         check_names(table.schema.names, name, self._engine.dialect)
         self._rows = _rows_table(table, name, self._dialect)
         self._offsets = _offsets_table(self._rows, self._dialect)
         self._epochs: dict[TopicPartition, int] = {}
         self._texts: Mapping[str, ColumnType] = {}
+        self._changing: Mapping[str, Changes] = {}
         self._pending: list[SinkBatch] = []
         self._removals: list[tuple[TopicPartition, int, Sequence[int]]] = []
 
@@ -123,6 +131,7 @@ class SqlSink:
             self._prepare()
             with self._engine.connect() as connection:
                 self._texts = check_types(connection, self._rows, self._table)
+                self._changing = columns_that_change(connection, self._rows, self._table)
             try:
                 claimed = self._claimed(partitions)
             except IntegrityError:
@@ -147,6 +156,7 @@ class SqlSink:
         kinds = {field.name: field.type for field in self._table.schema}
         require_numbers(batch, (name for name, kind in kinds.items() if pa.types.is_nested(kind)), "JSON")
         require_texts(batch, self._texts, self._rows.fullname)
+        require_held(batch, self._changing, self._rows.fullname)
         if self._dialect == "sqlite":
             floats = (name for name, kind in kinds.items() if pa.types.is_floating(kind))
             require_numbers(batch, floats, "SQLite", nan_only=True)
@@ -485,7 +495,7 @@ class SqlSink:
 
 
 def _is_of_row(error: Exception) -> bool:
-    return isinstance(error, _OF_ROWS) or _state(error).startswith(_STATES_OF_ROWS)
+    return isinstance(error, _OF_ROWS) or _state(error).startswith(_STATES_OF_ROWS) or _code(error) in _CODES_OF_ROWS
 
 
 def _is_passing(error: Exception) -> bool:
@@ -493,6 +503,12 @@ def _is_passing(error: Exception) -> bool:
     # Class 25 is about the transaction: after a failover, a server may be one that only reads.
     is_of_server = isinstance(error, OperationalError | InterfaceError) or _state(error).startswith("25")
     return getattr(error, "connection_invalidated", False) or (is_of_server and not _is_of_row(error))
+
+
+def _code(error: Exception) -> Any:
+    """Return the number of the error that drivers of MySQL and MariaDB report; None, or something else, of others."""
+    found = getattr(error, "orig", None)
+    return next(iter(getattr(found, "args", ())), None)
 
 
 def _state(error: Exception) -> str:
@@ -632,7 +648,7 @@ def _type(field: Any, dialect: str, *, is_key: bool) -> Any:
         return _key_text(_KEY_LENGTH, dialect)
     if pa.types.is_timestamp(kind):
         # Their usual types have seconds only.
-        whole = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+        whole = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), *_OF_MYSQL)
         return whole.with_variant(sa.TIMESTAMP(timezone=True), "oracle")
     known = {
         pa.bool_(): sa.Boolean(),
@@ -641,7 +657,8 @@ def _type(field: Any, dialect: str, *, is_key: bool) -> Any:
         pa.int64(): sa.BigInteger(),
         pa.float32(): sa.REAL(),
         pa.float64(): sa.Double(),
-        pa.binary(): sa.LargeBinary(),
+        pa.binary(): sa.LargeBinary().with_variant(mysql.LONGBLOB(), *_OF_MYSQL),
         pa.date32(): sa.Date(),
     }
-    return known.get(kind, sa.Text())
+    # Their usual texts, and bytes, have 64 KiB.
+    return known.get(kind, sa.Text().with_variant(mysql.LONGTEXT(), *_OF_MYSQL))

@@ -28,7 +28,7 @@ from riverrun import (
     Topology,
 )
 from riverrun.errors import StreamsError, TopologyError
-from riverrun.serde.api import SerdePlace, placed
+from riverrun.serde.api import Serde, SerdePlace, placed
 from riverrun.testing import TopologyTestDriver
 from tests.unit.operators.restarting import Restartable
 
@@ -194,7 +194,9 @@ def test_decimals_that_are_numbers_of_json_keep_all_digits(number: Decimal, doub
         for each in (change, serde.deserialize(serde.serialize(change))):
             assert each.before == each.after == Amount(number, double)
     for data, types in ((sent, declared), (with_schema, None)):
-        read = Consumed.debezium(types=types).value_serde.deserialize(data)
+        read: RowChange[Any] = Consumed.debezium(types=types).value_serde.deserialize(data)
+        assert read.after is not None
+        assert read.before is not None
         assert (Decimal(read.after["x"]), read.after["y"]) == (number, double)
         assert (Decimal(read.before["x"]), read.before["y"]) == (number, double)
 
@@ -211,7 +213,7 @@ def test_decimals_that_are_numbers_of_json_keep_all_digits(number: Decimal, doub
     ],
 )
 def test_a_number_without_a_type_is_a_double_unless_it_has_more_digits(sent: str, wanted: Any) -> None:
-    serde = Consumed.debezium().value_serde
+    serde: Serde[Any] = Consumed.debezium().value_serde
     data = f'{{"op": "u", "before": {{"x": {sent}}}, "after": {{"x": {sent}}}}}'.encode()
     change = serde.deserialize(data)
     for each in (change, serde.deserialize(serde.serialize(change))):

@@ -112,12 +112,10 @@ in-memory: setup
 	$(IN_MEMORY_PYTEST) --doctest-modules pipeline/riverrun
 	$(IN_MEMORY_PYTEST) $(IN_MEMORY) tests/conformance -m "not broker"
 
-# A failed test runs once more, alone, until those are mended that fail on a busy machine. Both reports are printed.
 # Brokers and Spark make Java load thousands of classes at each start: with archives of these they need half of the time.
 on-brokers: setup
 	$(BIN)/riverrun prepare-spark
-	$(ON_BROKERS_PYTEST) -m "not driver and not only_deep" $(ON_BROKERS) \
-		|| { test $$? = 1 && $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 -m "not only_deep" $(ON_BROKERS); }
+	$(ON_BROKERS_PYTEST) -m "not driver and not only_deep" $(ON_BROKERS)
 
 # Generated tests with many more examples, and what takes too long for each change. Run it before a release, alone on the machine.
 deep: setup

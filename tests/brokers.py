@@ -7,37 +7,51 @@ import os
 import random
 import socket
 import time
+import uuid
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import NewPartitions
+from kafka import TopicPartition as KafkaTopicPartition
+from kafka.admin import KafkaAdminClient
 
 from riverrun.config import AppConfig, StreamsConfig
 from riverrun.errors import BrokerError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.intervals import repeating
 from riverrun.kafka.admin import Admin, TopicSpec
-from riverrun.kafka.door import Kafka
+from riverrun.kafka.door import Kafka, LibraryClients
 from riverrun.kafka.embedded.artifacts import classes_archive, find_java
 from riverrun.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.kafka.ranges import read_range
+from riverrun.project.riverrun import Riverrun
 from riverrun.records import OffsetRange, TopicPartition
+from riverrun.simulation.brokers import SERVERS, Brokers
+from riverrun.simulation.clients import clients_of
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from riverrun import Topology
+    from riverrun.kafka.clients import Clients
     from riverrun.records import RawRecord
 
 HOME = Path("~/.cache/riverrun").expanduser()
 """Downloads are kept here."""
 
 JAVA_HOME = Path(os.environ["JAVA_HOME"]) if "JAVA_HOME" in os.environ else None
+
+_TICK_S = 0.05
+"""Time limits of a broker in memory are looked at so often."""
+
+_LIBRARY = LibraryClients()
 
 Input = tuple[bytes | None, bytes | None, int]
 """Key, value, timestamp."""
@@ -48,14 +62,26 @@ class Broker:
     """A running broker, or a cluster of several, and what tests do with it."""
 
     bootstrap_servers: str
+    clients: Clients = _LIBRARY
+    memory: Brokers | None = None
+    """The brokers themselves, if they are in memory."""
 
     @property
     def kafka(self) -> dict[str, str]:
         return {"bootstrap.servers": self.bootstrap_servers}
 
+    @property
+    def door(self) -> Kafka:
+        """The door through which Riverrun's clients are made."""
+        return Kafka(self.kafka, self.clients)
+
     def admin(self) -> Admin:
         """A new client."""
-        return Admin(Kafka(self.kafka))
+        return Admin(self.door)
+
+    def project(self, **given: Any) -> Riverrun:
+        """A project without a file. Arguments are those of `Riverrun`."""
+        return Riverrun(kafka=self.kafka, clients=self.clients, **given)
 
     def connected(self, application: Application) -> ConnectedApplication:
         return ConnectedApplication(application, self.admin())
@@ -70,21 +96,38 @@ class Broker:
             streams: Settings, as `StreamsConfig` names them.
         """
         config = AppConfig(name, "none:none", streams=StreamsConfig(**streams))
-        return Application(config, "v1", topology, Kafka(self.kafka), state)
+        return Application(config, "v1", topology, self.door, state)
 
     def create(self, partitions: int, *topics: str, config: Mapping[str, str] | None = None) -> None:
         self.admin().create_topics(TopicSpec(topic, partitions, config or {}) for topic in topics)
 
     def configure(self, topic: str, config: Mapping[str, str]) -> None:
         """Change settings of a topic, and wait until they hold; the others stay."""
-        entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in config.items()]
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        client, admin = AdminClient(self.kafka), self.admin()
-        client.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+        admin = self.admin()
+        admin.alter_topic_configs({topic: config})
         until(lambda: config.items() <= admin.topic_config(topic).items(), f"had {config}")
 
+    def grow(self, topic: str, partitions: int) -> None:
+        """Let a topic have this number of partitions."""
+        client, admin = self.door.admin({}), self.admin()  # requests end with their client
+        client.create_partitions([NewPartitions(topic, partitions)], request_timeout=DEADLINE_S)[topic].result(
+            DEADLINE_S
+        )
+        until(lambda: admin.partitions([topic]) == {topic: partitions}, f"had {partitions} partitions")
+
+    def forget_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
+        """Delete committed offsets, as brokers do when nobody is a member of a group for long."""
+        if self.memory is not None:
+            with self.memory.waiting:
+                for tp in tps:
+                    del self.memory.groups[group].offsets.present[tp]
+            return
+        with closing(KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)) as client:
+            answers = client.delete_group_offsets(group, [KafkaTopicPartition(*tp) for tp in tps])
+        assert all(error.errno == 0 for error in answers.values()), answers
+
     def write(self, topic: str, records: Iterable[Input], partition: int | None = None) -> None:
-        producer = IdempotentProducer(Kafka(self.kafka), admin=_asking_for_limits(self.bootstrap_servers))
+        producer = IdempotentProducer(self.door, admin=_asking_for_limits(self.door))
         for key, value, timestamp in records:
             producer.send(topic, key, value, timestamp, (), partition)
         producer.flush()
@@ -110,9 +153,22 @@ class Broker:
 
 
 @lru_cache(maxsize=1)
-def _asking_for_limits(servers: str) -> Admin:
+def _asking_for_limits(kafka: Kafka) -> Admin:
     """A client for limits of record times, which all writers share."""
-    return Admin(Kafka({"bootstrap.servers": servers}))
+    return Admin(kafka)
+
+
+@contextmanager
+def memory_broker() -> Iterator[Broker]:
+    """A broker in memory, by the machine's clock, for hosts in threads of this process."""
+    brokers = Brokers(_MachineClock())
+    with repeating(brokers.tick, _TICK_S, "brokers"):
+        yield Broker(SERVERS, clients_of(brokers, f"broker-{uuid.uuid4().hex}"), brokers)
+
+
+class _MachineClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
 
 def free_port() -> int:

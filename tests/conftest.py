@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests import durations
-from tests.brokers import Broker, embedded_broker, free_port
+from tests.brokers import Broker, embedded_broker, free_port, memory_broker
 from tests.depth import DEEP, depth
 from tests.leftovers import end_with_this_process
 from tests.presence import present
@@ -47,11 +47,27 @@ def new_port() -> Callable[[], int]:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def real_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     embedded = embedded_broker(tmp_path_factory.mktemp("kafka"), free_port())
     embedded.start()
     yield Broker(embedded.bootstrap_servers)
     embedded.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(real_broker: Broker) -> Broker:
+    """A real broker. Files whose tests need none as a rule put `any_broker` in its place."""
+    return real_broker
+
+
+@pytest.fixture
+def any_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A real broker for tests that are marked `broker`, and a new one in memory for the others."""
+    if request.node.get_closest_marker("broker"):
+        yield request.getfixturevalue("real_broker")
+    else:
+        with memory_broker() as broker:
+            yield broker
 
 
 @pytest.fixture

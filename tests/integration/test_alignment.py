@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from riverrun import Topology
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
-
 AT_LEAST_ONCE = {"processing_guarantee": "at_least_once", "commit_interval_ms": 30_000}
 
 
@@ -49,6 +47,12 @@ def counted(unique: str, levels: int) -> Topology:
     )
     counts.to_stream().to(f"{unique}.out", Produced(windowed(STRING), LONG))
     return builder.build()
+
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
 @pytest.mark.parametrize(("levels", "settings"), [(1, {}), (2, AT_LEAST_ONCE)])

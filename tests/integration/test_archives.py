@@ -7,17 +7,16 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Riverrun, StreamsBuilder
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from riverrun.cli.main import app as commands
 from riverrun.errors import ArchiveError, ConfigError, RangeError, StreamsError, TopicError
 from riverrun.foreign_files import sealed
 from riverrun.kafka.ranges import offsets_at_time, read_fields
 from riverrun.project.archives import Archives
 from riverrun.records import OffsetRange, TopicPartition
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from riverrun import Topology
     from riverrun.project.app import App
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 PARTITIONS = 2
 WORDS = [f"w{number % 7}" for number in range(400)]
@@ -47,7 +44,7 @@ def application(broker: Broker, directory: Path, topic: str, output: str, archiv
     config: dict[str, Any] = {"bounded.engine": "local"}
     if archive is not None:
         config["archive.url"] = str(archive)
-    return Riverrun(kafka=broker.kafka, directory=directory).app(output, counting(topic, output), config=config)
+    return broker.project(directory=directory).app(output, counting(topic, output), config=config)
 
 
 def write(broker: Broker, topic: str, words: list[str], first: int = 0) -> None:
@@ -81,6 +78,13 @@ def config_of(broker: Broker, directory: Path, archive: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.mark.broker
 def test_a_run_over_archive_and_topic_is_one_over_everything(broker: Broker, tmp_path: Path, unique: str) -> None:
     topic, archive = f"{unique}-words", tmp_path / "archive"
     broker.create(PARTITIONS, topic, f"{unique}-twin", f"{unique}-late")
@@ -138,14 +142,14 @@ def test_times_are_looked_up_in_both(broker: Broker, tmp_path: Path, unique: str
 def test_gaps_are_kept_and_archived_records_are_those_of_the_topic(broker: Broker, tmp_path: Path, unique: str) -> None:
     topic, archive = f"{unique}-words", tmp_path / "archive"
     broker.create(1, topic, f"{unique}-out")
-    producer = Producer({**broker.kafka, "transactional.id": unique})
-    producer.init_transactions()
+    producer = broker.clients.producer({**broker.kafka, "transactional.id": unique})
+    producer.init_transactions(DEADLINE_S)
     for number in range(6):
         producer.begin_transaction()
         headers: Any = [("h", None), ("i", b"x")]
         producer.produce(topic, b"%d" % number, b"k", 0, timestamp=number, headers=headers)
-        producer.flush()
-        (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)()
+        producer.flush(DEADLINE_S)
+        (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)(DEADLINE_S)
     app = application(broker, tmp_path / "late", topic, f"{unique}-out", archive)
     archives = Archives(app.cluster, str(archive))
     (done,) = archives.write([topic])
@@ -178,6 +182,7 @@ def test_lost_records_are_refused_unless_that_is_accepted(broker: Broker, tmp_pa
         app.runs.bounded(f"{topic}-0@10,{topic}-1@90")
 
 
+@pytest.mark.broker
 def test_a_worker_does_not_begin_behind_what_only_the_archive_has(broker: Broker, tmp_path: Path, unique: str) -> None:
     topic, archive = f"{unique}-words", tmp_path / "archive"
     broker.create(PARTITIONS, topic, f"{unique}-out")
@@ -221,6 +226,7 @@ def test_an_archive_of_another_topic_is_refused(broker: Broker, tmp_path: Path, 
         again.runs.bounded("earliest")
 
 
+@pytest.mark.broker
 def test_commands_write_list_verify_compact_and_drop(broker: Broker, tmp_path: Path, unique: str) -> None:
     topic, archive = f"{unique}-words", tmp_path / "archive"
     config = config_of(broker, tmp_path, archive)
@@ -264,6 +270,7 @@ def test_commands_write_list_verify_compact_and_drop(broker: Broker, tmp_path: P
     assert ask("list", "--url", str(archive)) == (0, "nothing is archived\n")
 
 
+@pytest.mark.broker
 def test_declared_archives_are_written_by_name_or_all(broker: Broker, tmp_path: Path, unique: str) -> None:
     config = config_of(broker, tmp_path, tmp_path / "archive")
     topics = [f"{unique}-{number}" for number in range(3)]
@@ -316,7 +323,7 @@ def test_a_table_is_read_from_an_archive_that_is_compacted_by_key(broker: Broker
 
     def app(kind: str) -> App:
         output = f"{unique}-{kind}"
-        return Riverrun(kafka=broker.kafka, directory=tmp_path).app(output, totals(topic, output), config=config)
+        return broker.project(directory=tmp_path).app(output, totals(topic, output), config=config)
 
     archives = Archives(app("whole").cluster, str(archive))
     for first in (0, 20):
@@ -358,7 +365,7 @@ def test_a_release_begins_with_what_the_topic_has_lost(broker: Broker, tmp_path:
     broker.create(PARTITIONS, topic, output)
     write(broker, topic, WORDS)
     config = {"bounded.engine": "local", "archive.url": str(archive)}
-    project = Riverrun(kafka=broker.kafka, directory=tmp_path)
+    project = broker.project(directory=tmp_path)
     app = project.app(unique, counting(topic, output), versions={"v2": twice(topic, output)}, config=config)
     app.run()
     Archives(app.cluster, str(archive)).write([topic])

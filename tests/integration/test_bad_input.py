@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from riverrun.spark.bounded_runs.job import RunPlan, RunSummary
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
-
 
 def application(broker: Broker, unique: str, state: Path, topology: Any, **streams: Any) -> Application:
     return broker.application(unique, topology, state, commit_interval_ms=100, **streams)
@@ -45,6 +43,12 @@ def copy(unique: str, mapper: Any = lambda v: v) -> Any:
         f"{unique}.out", Produced(STRING, JSON)
     )
     return builder.build()
+
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
 def test_a_missing_source_topic_is_named(broker: Broker, unique: str, tmp_path: Path) -> None:
@@ -180,6 +184,7 @@ def test_a_users_mistake_shows_no_traceback_in_the_shell(tmp_path: Path) -> None
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.broker
 def test_a_spark_that_does_not_start_is_an_error_without_a_traceback(
     broker: Broker, unique: str, tmp_path: Path
 ) -> None:
@@ -229,6 +234,7 @@ def stopped_by(app: Application) -> DeserializationError:
     return raised.value
 
 
+@pytest.mark.broker
 def test_one_record_is_skipped_and_state_and_all_others_stay(broker: Broker, unique: str, tmp_path: Path) -> None:
     broker.create(2, f"{unique}.in", f"{unique}.out", f"{unique}.letters")
     tp, other = TopicPartition(f"{unique}.in", 0), TopicPartition(f"{unique}.in", 1)
@@ -272,7 +278,7 @@ def test_a_record_of_which_a_task_is_run_is_not_skipped(broker: Broker, unique: 
     app = application(broker, unique, tmp_path, poisoned(unique))
     broker.write(tp.topic, [(b"a", b"poison", 30)])
     planned = plan_skip(broker.connected(app), tp, 0)
-    successor = TransactionalProducer(Kafka(broker.kafka), transactional_id(app.id, planned.task_id))
+    successor = TransactionalProducer(broker.door, transactional_id(app.id, planned.task_id))
     successor.init()
     successor.commit({tp: (1, "")}, app.id)  # meanwhile somebody has gone on
     with pytest.raises(RangeError, match="has processed all of"):

@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from riverrun import (
     LONG,
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.spark.bounded_runs.job import RunSummary
     from tests.brokers import Broker
-
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 MINUTE = timedelta(minutes=1)
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
@@ -144,6 +141,12 @@ class Case:
 
     def written(self) -> list[tuple[bytes, bytes]]:
         return sorted((present(r.key), present(r.value)) for r in self.broker.read(f"{self.name}.out"))
+
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
 @pytest.fixture
@@ -322,6 +325,8 @@ def wait(key, value):
 """
 
 
+@pytest.mark.broker
+@pytest.mark.spark
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_ctrl_c_ends_a_run_at_once_and_without_a_trace(case: Case, tmp_path: Path, engine: str) -> None:
     case.broker.write(f"{case.name}.in", [(b"k", b"v", 1)])
@@ -344,7 +349,7 @@ def test_ctrl_c_ends_a_run_at_once_and_without_a_trace(case: Case, tmp_path: Pat
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("engine", ["local", "spark"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=[pytest.mark.broker, pytest.mark.spark])])
 def test_progress_in_records_is_seen_before_anything_is_committed(case: Case, tmp_path: Path, engine: str) -> None:
     topic, seen, open_counts = f"{case.name}.in", tmp_path / "seen", []
     case.broker.write(topic, [(b"k", b"word", n + 1) for n in range(2_999)] + [(b"k", b"last", 3_000)], partition=0)
@@ -364,5 +369,6 @@ def test_progress_in_records_is_seen_before_anything_is_committed(case: Case, tm
 
 
 def groups_of(broker: Broker) -> list[str]:
-    listed = AdminClient(broker.kafka).list_consumer_groups().result(30)
+    client = broker.door.admin({})  # requests end with their client
+    listed = client.list_consumer_groups(request_timeout=30).result(30)
     return [each.group_id for each in listed.valid]

@@ -29,7 +29,6 @@ from riverrun.hosting.process import SystemClock
 from riverrun.hosting.restoring import silently
 from riverrun.hosting.standby_tasks import StandbyTasks
 from riverrun.kafka.admin import Admin
-from riverrun.kafka.door import Kafka
 from riverrun.records import OffsetVector, TaskId, TopicPartition
 from riverrun.state.rocksdb import RocksDbBackend
 from riverrun.worker.reset import plan_reset, reset
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 KEYS = [b"%04d" % n for n in range(3000)]
 TASK = TaskId(0, 0)
@@ -79,6 +76,12 @@ class Case:
 
 
 @pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.fixture
 def case(broker: Broker, unique: str, tmp_path: Path) -> Case:
     return Case(broker, unique, tmp_path)
 
@@ -93,7 +96,7 @@ class Cutting(Admin):
     """Asks brokers, and once deletes the records before an offset right after it was told where a changelog ends."""
 
     def __init__(self, case: Case, before: int) -> None:
-        super().__init__(Kafka(case.broker.kafka))
+        super().__init__(case.broker.door)
         self._broker = case.broker
         self._cuts = {case.changelog: before}
 
@@ -159,7 +162,7 @@ def test_state_of_a_recreated_topic_is_thrown_away_though_its_offsets_fit(
 ) -> None:
     case.work()
     note_position(case, position)
-    admin, here = Admin(Kafka(case.broker.kafka)), case.app
+    admin, here = Admin(case.broker.door), case.app
     elsewhere = here.in_directory(tmp_path / "elsewhere")
     source = TopicPartition(f"{case.name}.in", 0)
     reset(plan_reset(ConnectedApplication(elsewhere, admin), OffsetVector(admin.end_offsets([source]))), admin)
@@ -181,6 +184,7 @@ def test_what_dies_while_it_makes_state_leaves_nothing_that_others_stumble_over(
     assert left_positions(case.app).keys() == {TASK}
 
 
+@pytest.mark.broker
 def test_state_older_than_its_changelog_is_restored_from_what_is_left(case: Case, tmp_path: Path) -> None:
     case.work()
     shutil.copytree(case.state, tmp_path / "old")
@@ -255,6 +259,7 @@ def test_a_deleted_changelog_is_not_recreated_before_a_reset(case: Case) -> None
     case.check()
 
 
+@pytest.mark.broker
 @pytest.mark.parametrize("age", [timedelta(days=400), timedelta(0)], ids=["of last year", "of today"])
 def test_open_windows_that_brokers_have_deleted_by_event_time_are_missed_aloud(
     broker: Broker, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, age: timedelta

@@ -11,7 +11,6 @@ import riverrun.releases.differ as differ_module
 from riverrun.errors import RangeError
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.brokers_clock import BrokersClock
-from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import RawRecord, TopicPartition
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
     from riverrun.releases.difference import Pair
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 
 class Topics:
@@ -65,6 +62,12 @@ class Topics:
 
 def changes(pairs: Iterator[Pair]) -> dict[str, KeyChange]:
     return {pair.key.decode(): pair.change for pair in pairs}
+
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
 @pytest.fixture
@@ -149,6 +152,7 @@ def test_an_index_that_is_damaged_or_in_use_does_not_stop_anything(topics: Topic
     assert topics.compared() == expected
 
 
+@pytest.mark.broker
 def test_corrections_are_published_once_and_counted_whatever_attempt_published_them(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +200,7 @@ def test_one_index_serves_both_directions(topics: Topics, monkeypatch: pytest.Mo
 
 
 def test_rows_that_are_published_keep_their_times_and_headers(topics: Topics) -> None:
-    producer, headers = IdempotentProducer(Kafka(topics.broker.kafka)), (("trace", b"1"), ("empty", None))
+    producer, headers = IdempotentProducer(topics.broker.door), (("trace", b"1"), ("empty", None))
     producer.send(topics.staging, b"ann", b"5", 7, headers, 1)
     producer.flush()
     with topics.differ() as differ:

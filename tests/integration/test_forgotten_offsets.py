@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kafka import TopicPartition as KafkaTopicPartition
-from kafka.admin import KafkaAdminClient
 
 from riverrun import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
 from riverrun.errors import ForgottenOffsetsError, ProcessingError, RangeError, TopicError
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from riverrun import Topology
     from riverrun.hosting.connected import ConnectedApplication
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 PARTITIONS = 2
 TEXTS = Consumed(STRING, STRING)
@@ -103,14 +99,7 @@ class Case:
             run(connected, resolve(connected), SPARK_ON_DEMAND, build)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
-        """Delete committed offsets, as brokers do when nobody is a member of a group for long."""
-        admin = KafkaAdminClient(bootstrap_servers=self.broker.bootstrap_servers)
-        try:
-            wanted = [KafkaTopicPartition(*tp) for tp in tps]
-            answers = admin.delete_group_offsets(self.connected().id, wanted)
-            assert all(error.errno == 0 for error in answers.values()), answers
-        finally:
-            admin.close()
+        self.broker.forget_offsets(self.connected().id, tps)
 
     def outputs(self) -> Any:
         """All copies, or the last count of each key: how many updates a cache forwards depends on when it is flushed."""
@@ -126,6 +115,12 @@ class Case:
 
 
 @pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.fixture
 def case(broker: Broker, unique: str, tmp_path: Path) -> Callable[..., Case]:
     return lambda topology, policy="earliest": Case(broker, unique, topology, tmp_path, policy)
 
@@ -136,7 +131,7 @@ def case(broker: Broker, unique: str, tmp_path: Path) -> Callable[..., Case]:
         ("stateless", "worker", "run", "all", "latest"),
         ("stateless", "run", "worker", "one partition", "latest"),
         ("stateful", "run", "worker", "all", "latest"),
-        ("stateful", "worker", "run", "one partition", "earliest"),
+        pytest.param("stateful", "worker", "run", "one partition", "earliest", marks=pytest.mark.broker),
         ("repartitioned", "run", "run", "one partition", "latest"),
         ("repartitioned", "worker", "run", "all", "earliest"),
     ],

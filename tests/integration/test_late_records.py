@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from riverrun import Topology
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
-
 START_MS = 1_767_226_240_000
 
 
@@ -34,6 +32,12 @@ def counting(name: str) -> Topology:
     counts = builder.stream(f"{name}.in", Consumed(STRING, STRING)).group_by_key().windowed_by(windows).count()
     counts.to_stream().map(lambda key, count: (key.key, count)).to(f"{name}.out", Produced(STRING, LONG))
     return builder.build()
+
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
 @pytest.mark.parametrize("keeps_state", [True, False], ids=["local state kept", "local state lost"])
@@ -60,6 +64,7 @@ PARTS = st.lists(
 )
 
 
+@pytest.mark.broker
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PARTS)
 def test_drops_are_counted_once_over_all_workers(

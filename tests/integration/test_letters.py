@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun import JSON, STRING, Consumed, Produced, Repartitioned, Riverrun
+from riverrun import JSON, STRING, Consumed, Produced, Repartitioned
 from riverrun.cli.main import main
 from riverrun.errors import ConfigError, RangeError, UnderWayError
-from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.topics.letters import LETTERS_TOPIC, LetterFilter
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from riverrun import StreamsBuilder, Topology
     from riverrun.project.app import App
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 PARTITIONS = 2
 CODE = """
@@ -66,8 +63,14 @@ def opened(broker: Broker, name: str, directory: Path, *, through: bool = False)
         "deserialization.exception.handler": "continue",
         "errors.dead.letter.queue.topic.name": f"{name}.dead",
     }
-    project = Riverrun(kafka=broker.kafka, directory=directory, by="ann@desk")
+    project = broker.project(directory=directory, by="ann@desk")
     return project.app(name, build_orders(name, through=through), config=config)
+
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
 @pytest.fixture
@@ -76,7 +79,7 @@ def app(broker: Broker, unique: str, tmp_path: Path) -> App:
 
 
 def order(broker: Broker, app: App, key: bytes, value: bytes | None, at: int, partition: int = 0) -> None:
-    producer = IdempotentProducer(Kafka(broker.kafka))
+    producer = IdempotentProducer(broker.door)
     producer.send(f"{app.name}.in", key, value, at, (("trace", b"\x00\xff"), ("empty", None)), partition)
     producer.flush()
     producer.close()
@@ -210,7 +213,7 @@ def test_a_replay_names_what_it_repeats_and_leaves_out_replaced_rows(
         "deserialization.exception.handler": "continue",
         "errors.dead.letter.queue.topic.name": f"{unique}.dead",
     }
-    project = Riverrun(kafka=broker.kafka, directory=tmp_path, by="ann@desk")
+    project = broker.project(directory=tmp_path, by="ann@desk")
     app = project.app(unique, build, config=config)
     app.catch_up()
     aside = config | {"processing.exception.handler": "set-aside"}
@@ -246,11 +249,12 @@ def test_wrong_requests_are_refused_and_change_nothing(broker: Broker, app: App,
     with pytest.raises(RangeError, match=r"come from .*\.in-0, which no longer exists"):
         letters.replay(letters.list())
     assert len(list(letters.list())) == 2
-    plain = Riverrun(kafka=broker.kafka, directory=tmp_path / "plain").app("plain", build_orders("plain"))
+    plain = broker.project(directory=tmp_path / "plain").app("plain", build_orders("plain"))
     with pytest.raises(ConfigError, match="plain has no dead letter topic"):
         plain.letters()
 
 
+@pytest.mark.broker
 def test_commands_list_show_mend_replay_and_discard(
     broker: Broker, app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

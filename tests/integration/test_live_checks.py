@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import great_expectations.expectations as gxe
 import pytest
 
-from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Riverrun
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced
 from riverrun.errors import RangeError
 from riverrun.quality import (
     Checks,
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from riverrun import StreamsBuilder, Topology
     from riverrun.project.app import App
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 
 def spent(unique: str) -> Any:
@@ -54,9 +52,15 @@ def demands(unique: str) -> Checks:
 
 
 @pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.fixture
 def app(broker: Broker, unique: str, tmp_path: Path) -> App:
     broker.create(1, *(f"{unique}.{name}" for name in ("in", "log", "sums")))
-    project = Riverrun(kafka=broker.kafka, directory=tmp_path, by="ann@desk")
+    project = broker.project(directory=tmp_path, by="ann@desk")
     kinds = {f"{unique}.log": "log", f"{unique}.sums": "table"}
     app = project.app(unique, spent(unique), quality=lambda: demands(unique), data_docs="docs", outputs=kinds)
     pay(broker, app, ("ann", 5, 1_000), ("bob", 7, 5_000))
@@ -99,7 +103,7 @@ def steady(log: str) -> Any:
 
 
 def test_row_counts_and_statistics_are_compared_with_those_of_the_last_checks(broker: Broker, app: App) -> None:
-    project = Riverrun(kafka=broker.kafka, directory=app.project.path.parent, by="ann@desk")
+    project = broker.project(directory=app.project.path.parent, by="ann@desk")
     name, log = app.name, f"{app.name}.log"
     app = project.app(name, spent(name), quality=lambda: steady(log), outputs={log: "log", f"{name}.sums": "table"})
     found = []
@@ -130,13 +134,14 @@ def test_only_records_since_a_point_are_judged(broker: Broker, app: App) -> None
         app.checks.run("perhaps")
 
 
+@pytest.mark.broker
 def test_drops_and_lateness_of_running_workers_are_judged_since_the_last_check(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
     broker.create(1, *(f"{unique}.{name}" for name in ("in", "log", "sums")))
     no_null = gxe.ExpectColumnValuesToBeBetween(column="null_key_or_value", max_value=0, severity="critical")
     on_time = gxe.ExpectColumnValuesToBeBetween(column="lateness_max_ms", max_value=1000, severity="warning")
-    project = Riverrun(kafka=broker.kafka, directory=tmp_path)
+    project = broker.project(directory=tmp_path)
     checks, token = Checks(workers=[no_null, on_time]), {"server.token": "open-sesame-said-ali"}
     app = project.app(unique, spent(unique), quality=lambda: checks, config=token)
     assert app.checks.run().verdict.warnings == ("workers: instances answer",), "there are none"

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from riverrun.worker.stream_thread.stream_thread import StreamThread
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
-
 HANGS = timedelta(seconds=45)
 """The longest timeout: a test that waits for it has failed."""
 
@@ -96,6 +94,12 @@ async def answer(value: str) -> str:
     return f"{value}!"
 
 
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
 def test_a_worker_and_a_bounded_run_continue_each_others_look_ups(broker: Broker, unique: str, tmp_path: Path) -> None:
     build = looking(unique, answer)
     app = broker.application(unique, build(StreamsBuilder()), tmp_path, commit_interval_ms=20)
@@ -110,6 +114,7 @@ def test_a_worker_and_a_bounded_run_continue_each_others_look_ups(broker: Broker
     assert counts == {b"0": b"1000", b"1": b"1000"}
 
 
+@pytest.mark.broker
 def test_kill_9_between_look_ups_loses_and_doubles_nothing(broker: Broker, unique: str, tmp_path: Path) -> None:
     count = 12_000
     written(broker, unique, count)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
-
 HOUR_MS = 3_600_000
 
 
@@ -50,6 +48,12 @@ def write(broker: Broker, name: str, **values: int) -> None:
     """Records by their age in hours."""
     now_ms = SystemClock().now_ms()
     broker.write(f"{name}.in", [(b"k", value.encode(), now_ms - age * HOUR_MS) for value, age in values.items()])
+
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
 @pytest.fixture
@@ -96,6 +100,7 @@ def test_a_range_begins_where_a_worker_would_unless_it_is_said(topics: Any, uniq
     assert str(resolve(topics.connected(none), f"{unique}.in-0@0")) == f"{unique}.in-0@0..2"
 
 
+@pytest.mark.broker
 def test_a_first_run_from_the_latest_offsets_notes_where_the_next_begins(
     topics: Any, unique: str, tmp_path: Path
 ) -> None:

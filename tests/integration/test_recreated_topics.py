@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from riverrun import STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from riverrun.errors import StreamsError, TopicError
@@ -21,7 +20,7 @@ from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
 from riverrun.worker.reset import plan_reset, reset
 from riverrun.worker.worker import Worker
-from tests.conformance.hosts import on_executor
+from tests.conformance.hosts import SPARK_ON_DEMAND, on_executor
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from riverrun import Topology
     from riverrun.hosting.application import Application
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 PARTITIONS = 2
 RECORDS = 60
@@ -131,6 +128,12 @@ class Case:
 
 
 @pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.fixture
 def running() -> Iterator[Callable[[Application], Running]]:
     started: list[Running] = []
 
@@ -165,6 +168,7 @@ class Running:
         return self.error
 
 
+@pytest.mark.broker
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_a_worker_stops_when_an_input_is_created_again(
@@ -221,9 +225,11 @@ def test_a_worker_that_was_down_notices_the_new_input_without_its_state(
         Worker(case.app).run(until_caught_up=True)
 
 
-@pytest.mark.spark
+ON_SPARK = pytest.param("table", marks=[pytest.mark.broker, pytest.mark.spark])
+
+
 @pytest.mark.parametrize("moment", ["after a worker", "after the plan", "between two runs"])
-@pytest.mark.parametrize("topology", ["stream", "aggregated", "table", "repartitioned"])
+@pytest.mark.parametrize("topology", ["stream", "aggregated", "repartitioned", ON_SPARK])
 def test_a_bounded_run_stops_when_an_input_is_created_again(
     broker: Broker, unique: str, tmp_path: Path, running: Any, topology: str, moment: str
 ) -> None:
@@ -232,10 +238,11 @@ def test_a_bounded_run_stops_when_an_input_is_created_again(
     case.write(f"{unique}.other", RECORDS)
     connected, topic = broker.connected(case.app), f"{unique}.in"
     build, begun = TOPOLOGIES[topology], threading.Event()
+    spark = spark_session() if topology == "table" else SPARK_ON_DEMAND
 
     def run_it(check: Callable[[], None] = begun.set) -> int:
         built = on_executor(lambda _builder: build(unique))
-        return run(connected, resolve(connected), spark_session(), built, check=check).processed
+        return run(connected, resolve(connected), spark, built, check=check).processed
 
     if moment == "after the plan":
         with pytest.raises(TopicError, match=rf"{unique}\.in has been deleted and created again"):
@@ -266,6 +273,7 @@ def test_the_hint_leads_out(broker: Broker, unique: str, tmp_path: Path) -> None
     assert Worker(case.app).run(until_caught_up=True).processed == 2 * RECORDS
 
 
+@pytest.mark.broker
 def test_partitions_that_an_input_is_given_are_read_within_seconds(
     broker: Broker, unique: str, tmp_path: Path, running: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -273,7 +281,7 @@ def test_partitions_that_an_input_is_given_are_read_within_seconds(
     case.write(f"{unique}.in", RECORDS)
     running(case.app)
     until(case.is_read, "read its input")
-    grow(broker, f"{unique}.in")
+    broker.grow(f"{unique}.in", PARTITIONS + 1)
     broker.write(f"{unique}.in", [(b"k", b"new", 1)], PARTITIONS)
     until(lambda: b"new" in {record.value for record in broker.read(f"{unique}.out")}, "read the new partition")
     assert f"topic {unique}.in has {PARTITIONS + 1} partitions, and had {PARTITIONS}" in caplog.text
@@ -286,7 +294,7 @@ def test_an_input_that_outgrows_the_state_of_its_keys_ends_the_worker(
     case.write(f"{unique}.in", RECORDS)
     worker = running(case.app)
     until(case.is_read, "read its input")
-    grow(broker, f"{unique}.in")
+    broker.grow(f"{unique}.in", PARTITIONS + 1)
     assert "partitions, not 3" in str(worker.end())
 
 
@@ -300,9 +308,3 @@ def test_offsets_are_committed_with_ids_and_accepted_without(broker: Broker, uni
     admin.alter_offsets(case.app.id, {tp: 0})  # as a reset does, and as earlier releases have committed
     Worker(case.app).run(until_caught_up=True)
     assert list(OffsetMetadata.decode(admin.committed(case.app.id, [tp])[tp].metadata).topics)
-
-
-def grow(broker: Broker, topic: str) -> None:
-    client = AdminClient(broker.kafka)
-    for future in client.create_partitions([NewPartitions(topic, PARTITIONS + 1)]).values():
-        future.result()

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
-
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
 
 
@@ -33,6 +31,13 @@ def texts(broker: Broker, topic: str) -> list[tuple[bytes | None, bytes | None, 
     return [(r.key, r.value, r.timestamp) for r in broker.read(topic)]
 
 
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.mark.broker
 def test_a_read_only_store_comes_back_from_its_topic(broker: Broker, unique: str, tmp_path: Path) -> None:
     topology = looking_up(f"{unique}.")
     broker.create(1, f"{unique}.changes", f"{unique}.in", f"{unique}.out")

@@ -21,7 +21,6 @@ from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.progress import Progress, reporting_progress
 from riverrun.hosting.standby_tasks import publish_snapshots
-from riverrun.kafka.door import Kafka
 from riverrun.records import TopicPartition
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
     from riverrun import Topology
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 WORDS = 5
 
@@ -60,7 +57,7 @@ class Case:
         self.build = counting(name)
         self.streams = StreamsConfig(commit_interval_ms=50, snapshot_url=f"file://{tmp_path}/snapshots")
         config = AppConfig(name, "none:none", streams=self.streams)
-        self.app = Application(config, "v1", self.build(StreamsBuilder()), Kafka(broker.kafka), tmp_path / "state")
+        self.app = Application(config, "v1", self.build(StreamsBuilder()), broker.door, tmp_path / "state")
         self.changelog = TopicPartition(f"{self.app.id}-counts-changelog", 0)
         broker.create(1, f"{name}.in", f"{name}.out")
 
@@ -109,10 +106,17 @@ class Case:
 
 
 @pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.fixture
 def case(broker: Broker, unique: str, tmp_path: Path) -> Case:
     return Case(broker, unique, tmp_path)
 
 
+@pytest.mark.broker
 def test_a_worker_without_state_restores_a_snapshot_and_what_came_after(case: Case) -> None:
     case.write(0, 50)
     case.work()

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
-
 Visit = dataclasses.make_dataclass("Visit", [("clicks", int)])
 Longer = dataclasses.make_dataclass(
     "Visit", [("clicks", float), ("country", str | None, dataclasses.field(default=None))]
@@ -99,6 +97,12 @@ STORES = {"key-value": per_key, "window": per_window, "session": per_session}
 
 def run(broker: Broker, name: str, state: Path, topology: Topology) -> int:
     return Worker(broker.application(name, topology, state)).run(until_caught_up=True).processed
+
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
 @pytest.fixture(params=STORES)
@@ -156,6 +160,7 @@ def no_spark() -> Any:
     pytest.fail("Spark was started")
 
 
+@pytest.mark.broker
 def test_a_reset_forgets_the_forms_of_the_rows_that_it_deletes(broker: Broker, unique: str, tmp_path: Path) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"ann", b"1", 1000)])

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
-
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -122,6 +120,12 @@ def content(app: ConnectedApplication, store: str, path: Path, *, raw: bool = Fa
     return sorted(map(repr, pq.read_table(path).to_pylist()))
 
 
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
 @settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.fixed_dictionaries({kind: st.lists(st.tuples(KEYS, VISITS, MOMENTS, MOMENTS), max_size=6) for kind in STORES})
@@ -174,6 +178,7 @@ def outputs(broker: Broker, unique: str) -> dict[bytes | None, int]:
     return {record.key: int.from_bytes(record.value or b"", "big") for record in broker.read(f"{unique}.out")}
 
 
+@pytest.mark.broker
 def test_an_application_goes_on_from_a_seeded_store(
     broker: Broker, unique: str, tmp_path: Path, counts: ConnectedApplication
 ) -> None:
@@ -284,6 +289,7 @@ def test_stores_that_are_no_tables_of_their_own_are_refused(broker: Broker, uniq
         import_rows(app, "count", file, lambda _job: app.topology)
 
 
+@pytest.mark.broker
 def test_commands_export_import_and_list_the_stores_of_sql(broker: Broker, unique: str, tmp_path: Path) -> None:
     (tmp_path / "counts.sql").write_text(
         "CREATE STREAM words (word STRING KEY) WITH (KAFKA_TOPIC = 'NAME-in', VALUE_FORMAT = 'JSON');"

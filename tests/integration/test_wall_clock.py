@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from riverrun import Cancellable, ProcessorContext
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
-
 INTERVAL = timedelta(milliseconds=1)
 
 
@@ -55,6 +53,13 @@ class Ticking:
         """Do nothing."""
 
 
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.mark.broker
 def test_a_worker_punctuates_commits_the_output_and_asks_the_handler(
     broker: Broker, unique: str, tmp_path: Path
 ) -> None:

@@ -20,7 +20,6 @@ from riverrun import (
     Grouped,
     Materialized,
     Produced,
-    Riverrun,
     TimeWindows,
     Window,
     Windowed,
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from riverrun import StreamsBuilder, Topology
     from riverrun.project.backfill import Backfill
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 PARTITIONS = 2
 MINUTE = timedelta(minutes=1)
@@ -163,7 +160,7 @@ def open_shop(broker: Broker, name: str, directory: Path, factor: int = 1, archi
             ]
         }
 
-    project = Riverrun(kafka=broker.kafka, directory=directory, by="ann@desk")
+    project = broker.project(directory=directory, by="ann@desk")
     app = project.app(
         name,
         builder_of(name, factor),
@@ -173,6 +170,12 @@ def open_shop(broker: Broker, name: str, directory: Path, factor: int = 1, archi
         config={"bounded.engine": "local", "archive.url": archive},
     )
     return Shop(broker, app, limits)
+
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
 @pytest.fixture
@@ -186,6 +189,7 @@ def twin(broker: Broker, unique: str, tmp_path: Path) -> Shop:
     return open_shop(broker, f"{unique}b", tmp_path / "twin")
 
 
+@pytest.mark.broker
 def test_an_interval_that_is_half_processed_is_as_after_one_run_over_it(shop: Shop, twin: Shop) -> None:
     for each in (shop, twin):
         each.pay(range(10))
@@ -356,6 +360,7 @@ topology = "fill_code:build"
 """
 
 
+@pytest.mark.broker
 def test_the_command_says_what_it_will_do_and_asks(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

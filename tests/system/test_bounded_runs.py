@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from riverrun import (
     JSON,
@@ -30,7 +29,6 @@ from riverrun import (
 )
 from riverrun.errors import ProcessingError, RangeError
 from riverrun.hosting.ownership import transactional_id
-from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer, group_metadata
 from riverrun.records import TaskId
 from riverrun.runtime.layout import plan_layout
@@ -41,7 +39,7 @@ from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
 from riverrun.worker.worker import Worker
 from tests.brokers import Broker, embedded_broker
-from tests.conformance.hosts import on_executor
+from tests.conformance.hosts import SPARK_ON_DEMAND, on_executor
 from tests.presence import present
 from tests.repeating import Repeating
 from tests.waiting import until
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.spark.ranges import RunRange
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+ON_SPARK = [pytest.mark.broker, pytest.mark.spark]
 
 MINUTE = timedelta(minutes=1)
 USERS, ITEMS = 7, 5
@@ -113,7 +111,15 @@ def write_inputs(broker: Broker, name: str) -> None:
 
 
 def application(broker: Broker, name: str, state: Path, build: Callable[..., Topology], **streams: Any) -> Application:
-    return broker.application(name, build(StreamsBuilder()), state, commit_interval_ms=50, **streams)
+    engine = "auto" if broker.memory is None else "local"
+    return broker.application(
+        name, build(StreamsBuilder()), state, commit_interval_ms=50, bounded_engine=engine, **streams
+    )
+
+
+def spark_of(broker: Broker) -> Any:
+    """A session; with brokers in memory, what would make one."""
+    return spark_session() if broker.memory is None else SPARK_ON_DEMAND
 
 
 def summing(broker: Broker, name: str, state: Path) -> tuple[Application, Callable[..., Topology]]:
@@ -130,7 +136,10 @@ def run_reference(broker: Broker, name: str, state: Path, chosen: RunRange | Non
     build = sales(name, f"{name}.expected")
     reference = application(broker, f"{name}-reference", state, build)
     run(
-        broker.connected(reference), chosen or resolve(broker.connected(reference)), spark_session(), on_executor(build)
+        broker.connected(reference),
+        chosen or resolve(broker.connected(reference)),
+        spark_of(broker),
+        on_executor(build),
     )
 
 
@@ -138,7 +147,13 @@ def table(broker: Broker, topic: str) -> dict[bytes, tuple[int, int]]:
     return {present(r.key): (LONG.deserialize(present(r.value)), r.timestamp) for r in broker.read(topic)}
 
 
-@pytest.mark.parametrize("grace", [timedelta(0), timedelta(hours=1)])
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.mark.parametrize("grace", [timedelta(0), pytest.param(timedelta(hours=1), marks=ON_SPARK)])
 def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
     broker: Broker, unique: str, tmp_path: Path, grace: timedelta
 ) -> None:
@@ -147,7 +162,7 @@ def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
     broker.create(2, *outs.values())
     builds = {way: sales(unique, out, grace=grace) for way, out in outs.items()}
     apps = {way: application(broker, f"{unique}-{way}", tmp_path, build) for way, build in builds.items()}
-    spark = spark_session()
+    spark = spark_of(broker)
 
     whole = resolve(broker.connected(apps["whole"]))
     assert run(broker.connected(apps["whole"]), whole, spark, on_executor(builds["whole"])).totals == {READ: 3000}
@@ -176,7 +191,7 @@ def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
 
 
 def test_runs_and_workers_go_on_where_the_other_stopped(broker: Broker, unique: str, tmp_path: Path) -> None:
-    (app, build), spark = summing(broker, unique, tmp_path), spark_session()
+    (app, build), spark = summing(broker, unique, tmp_path), spark_of(broker)
     run(
         broker.connected(app),
         resolve(broker.connected(app), "committed", "1970-01-01T00:03:00+00:00"),
@@ -192,6 +207,8 @@ def test_runs_and_workers_go_on_where_the_other_stopped(broker: Broker, unique: 
     assert twice[changed][0] == once[changed][0] + 5
 
 
+@pytest.mark.broker
+@pytest.mark.spark
 def test_a_task_killed_in_the_middle_is_tried_again_and_counts_nothing_twice(
     broker: Broker, unique: str, tmp_path: Path
 ) -> None:
@@ -207,7 +224,7 @@ def test_a_task_killed_in_the_middle_is_tried_again_and_counts_nothing_twice(
     build = sales(unique, f"{unique}.out", die_once)
     app = application(broker, unique, tmp_path / "state", build)
     chosen = resolve(broker.connected(app))
-    assert run(broker.connected(app), chosen, spark_session(), on_executor(build)).totals == {READ: 3000}
+    assert run(broker.connected(app), chosen, spark_of(broker), on_executor(build)).totals == {READ: 3000}
     assert died.exists()
     assert resolve(broker.connected(app)).size == 0
 
@@ -227,23 +244,21 @@ def test_a_range_kept_before_partitions_were_added_is_still_processed(
     broker.write(f"{unique}.in", [(b"old", b"", 1)])
     app = application(broker, unique, tmp_path, build)
     kept = resolve(broker.connected(app))
-    client = AdminClient(broker.kafka)
-    client.create_partitions([NewPartitions(f"{unique}.in", 2)])[f"{unique}.in"].result()
-    until(lambda: broker.admin().partitions([f"{unique}.in"]) == {f"{unique}.in": 2}, "added a partition")
+    broker.grow(f"{unique}.in", 2)
     broker.write(f"{unique}.in", [(b"new", b"", 2)], 1)
     for _ in range(2):
-        run(broker.connected(app), kept, spark_session(), on_executor(build))
+        run(broker.connected(app), kept, spark_of(broker), on_executor(build))
         assert [r.key for r in broker.read(f"{unique}.out")] == [b"old"]
-    run(broker.connected(app), resolve(broker.connected(app)), spark_session(), on_executor(build))
+    run(broker.connected(app), resolve(broker.connected(app)), spark_of(broker), on_executor(build))
     assert [r.key for r in broker.read(f"{unique}.out")] == [b"old", b"new"]
 
 
 def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Broker, unique: str, tmp_path: Path) -> None:
     app, build = summing(broker, unique, tmp_path)
     chosen = resolve(broker.connected(app))
-    run(broker.connected(app), chosen, spark_session(), on_executor(build))
+    run(broker.connected(app), chosen, spark_of(broker), on_executor(build))
     before = broker.read(f"{unique}.out")
-    assert run(broker.connected(app), chosen, spark_session(), on_executor(build)).processed == 0
+    assert run(broker.connected(app), chosen, spark_of(broker), on_executor(build)).processed == 0
     assert broker.read(f"{unique}.out") == before
 
 
@@ -259,7 +274,7 @@ def test_a_done_range_may_be_asked_for_while_a_later_run_is_interrupted(
             message = "interrupted"
             raise ValueError(message)
 
-    spark, grace = spark_session(), timedelta(0)
+    spark, grace = spark_of(broker), timedelta(0)
     build = sales(unique, f"{unique}.out", fail, grace=grace)
     app = application(broker, unique, tmp_path, build)
     day_end = "1970-01-01T00:05:00+00:00"
@@ -292,6 +307,8 @@ def test_a_done_range_may_be_asked_for_while_a_later_run_is_interrupted(
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
 
 
+@pytest.mark.broker
+@pytest.mark.spark
 def test_the_result_depends_on_ranges_not_on_cores_spills_or_interruptions(
     broker: Broker, unique: str, tmp_path: Path
 ) -> None:
@@ -364,7 +381,7 @@ def test_a_worker_that_stops_within_a_runs_pack_leaves_the_rest_to_the_next(
             raise ValueError(message)
 
     build = sales(unique, f"{unique}.out", grace=timedelta(hours=1), on_sum=on_sum)
-    app, admin, spark = application(broker, unique, tmp_path, build), broker.admin(), spark_session()
+    app, admin, spark = application(broker, unique, tmp_path, build), broker.admin(), spark_of(broker)
     way.write_text("interrupted")
     with pytest.raises(ProcessingError, match="interrupted"):
         run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build))
@@ -396,7 +413,7 @@ def test_a_worker_that_stops_within_a_runs_pack_leaves_the_rest_to_the_next(
 def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     unsettled: str, broker: Broker, unique: str, tmp_path: Path
 ) -> None:
-    (app, build), admin, spark = summing(broker, unique, tmp_path), broker.admin(), spark_session()
+    (app, build), admin, spark = summing(broker, unique, tmp_path), broker.admin(), spark_of(broker)
     run(
         broker.connected(app),
         resolve(broker.connected(app), "committed", "1970-01-01T00:03:00+00:00"),
@@ -404,9 +421,7 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
         on_executor(build),
     )
     (repartition,) = [topic for topic in admin.list_topics(f"{app.id}-") if topic.endswith("-repartition")]
-    dead = TransactionalProducer(
-        Kafka(broker.kafka), transactional_id(app.id, TaskId(0, 0)), transaction_timeout_ms=900_000
-    )
+    dead = TransactionalProducer(broker.door, transactional_id(app.id, TaskId(0, 0)), transaction_timeout_ms=900_000)
     dead.init()
     dead.send(repartition, b"i0", b"{}", 1, (), 0)
     dead._client.producer.flush(30)
@@ -420,7 +435,7 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
 
 def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Broker, unique: str, tmp_path: Path) -> None:
     app, build = summing(broker, unique, tmp_path)
-    spark = spark_session()
+    spark = spark_of(broker)
     chosen = resolve(broker.connected(app))
     written = 3000
 
@@ -444,6 +459,8 @@ def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Broker,
     assert rest.totals == {READ: written - 3000}
 
 
+@pytest.mark.broker
+@pytest.mark.spark
 def test_a_run_and_its_shared_clients_outlive_a_broker_that_comes_back(
     unique: str, tmp_path: Path, new_port: Callable[[], int]
 ) -> None:

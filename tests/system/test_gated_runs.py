@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import great_expectations.expectations as gxe
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from riverrun import (
     LONG,
@@ -25,7 +24,6 @@ from riverrun import (
     Materialized,
     Produced,
     Repartitioned,
-    Riverrun,
     SessionWindows,
     StreamJoined,
     Suppressed,
@@ -33,21 +31,17 @@ from riverrun import (
 )
 from riverrun.cli.main import main
 from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError, UnderWayError
-from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.quality import Checks, Expectations
 from riverrun.records import TopicPartition
 from riverrun.releases.check_log import CheckLog
 from tests.depth import depth
 from tests.system.crashes import CrashError, crashing, writes_of
-from tests.waiting import until
 
 if TYPE_CHECKING:
     from riverrun import StreamsBuilder, Topology
     from riverrun.project.app import App
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 PARTITIONS = 2
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
@@ -160,7 +154,7 @@ def open_shop(broker: Broker, name: str, directory: Path) -> Shop:
     limits = directory / "limits"
     directory.mkdir(exist_ok=True)
     limits.write_text(f"{LIMIT} {WARNED}")
-    project = Riverrun(kafka=broker.kafka, directory=directory, by="ann@desk")
+    project = broker.project(directory=directory, by="ann@desk")
     app = project.app(
         name,
         build_shop(name),
@@ -173,6 +167,12 @@ def open_shop(broker: Broker, name: str, directory: Path) -> Shop:
         },
     )
     return Shop(broker, app, limits)
+
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
 @pytest.fixture
@@ -194,6 +194,7 @@ def same(one: Shop, other: Shop) -> None:
         assert ours[topic] == theirs[topic], topic
 
 
+@pytest.mark.broker
 def test_outputs_that_pass_are_published_as_they_would_be_without_a_gate(shop: Shop, twin: Shop) -> None:
     for payments in ([("ann", 5), ("bob", 13), ("cy", 7)], [("ann", -5), ("bob", 20), ("cy", 13)], []):
         for each in (shop, twin):
@@ -315,11 +316,13 @@ def test_windows_that_a_discarded_run_has_forgotten_are_there_again(shop: Shop, 
     assert LONG.serialize(2) in shop.outputs()["digits"].values(), "windows count on"
 
 
+@pytest.mark.broker
+@pytest.mark.spark
 def test_a_gate_on_spark_and_releases_around_it_publish_every_record_once(
     shop: Shop, broker: Broker, tmp_path: Path
 ) -> None:
     name = shop.name
-    project = Riverrun(kafka=broker.kafka, directory=tmp_path, by="ann@desk")
+    project = broker.project(directory=tmp_path, by="ann@desk")
     app = project.app(
         name,
         build_shop(name),
@@ -358,9 +361,7 @@ def test_outputs_that_get_more_partitions_get_more_staging_partitions(shop: Shop
     shop.pay(("ann", 5), ("bob", 13))
     shop.run()
     log = f"{shop.name}.log"
-    client = AdminClient(shop.broker.kafka)
-    client.create_partitions([NewPartitions(log, PARTITIONS + 1)])[log].result(60)
-    until(lambda: shop.broker.admin().partitions([log])[log] == PARTITIONS + 1, "the topic has grown")
+    shop.broker.grow(log, PARTITIONS + 1)
     shop.pay(*((f"key{number}", number) for number in range(20)))
     shop.run()
     assert len(shop.records("log")) == 22
@@ -368,6 +369,7 @@ def test_outputs_that_get_more_partitions_get_more_staging_partitions(shop: Shop
     assert shop.broker.admin().end_offsets([tp])[tp] > 0
 
 
+@pytest.mark.broker
 def test_commands_show_judge_publish_and_discard_what_is_held_back(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -501,7 +503,7 @@ def test_stores_of_all_kinds_are_as_before_after_a_discarded_run(broker: Broker,
     shops = []
     for name in (unique, f"{unique}b"):
         broker.create(PARTITIONS, *(f"{name}.{topic}" for topic in ("in", "log", "rates", "history")))
-        project = Riverrun(kafka=broker.kafka, directory=tmp_path / name)
+        project = broker.project(directory=tmp_path / name)
         snapshots = {"snapshot.url": (tmp_path / name / "snapshots").as_uri()}
         kinds = {f"{name}.log": "log"}
         app = project.app(name, every_store(name), quality=demanded, outputs=kinds, config=snapshots)
@@ -536,7 +538,7 @@ def test_stores_of_all_kinds_are_as_before_after_a_discarded_run(broker: Broker,
 
 def leave_behind(shop: Shop, *payments: tuple[str, int]) -> None:
     """Write to a repartition topic, as tasks of a worker do that others have not followed yet."""
-    producer = IdempotentProducer(Kafka(shop.broker.kafka))
+    producer = IdempotentProducer(shop.broker.door)
     for number, (key, value) in enumerate(payments):
         shop.time_ms += 100
         topic = f"{shop.app.application_id}-by-key-repartition"

@@ -1,4 +1,4 @@
-"""Releases between bounded runs, on a real broker and real Spark."""
+"""Releases between bounded runs: on a broker in memory, and some on a real one, with Spark and as commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from confluent_kafka import Consumer
 
 import riverrun.hosting.barrier_coordinator as coordinator_module
 import riverrun.quality.gate as gate_module
@@ -55,10 +54,8 @@ from tests.spark_sessions import AS_COMMANDS_DO, new_session_if_any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from riverrun.hosting.application import Application
     from tests.brokers import Broker
-
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
 
 STEPS = ["planned", "reprocessed", "gated", "cutting", "live", "rolling-back", "rolled-back"]
 DIGESTS = re.compile(r"noted: \w{16} of the candidate, \w{16} of the live version; 1 of \d+ ranges of keys differ")
@@ -109,8 +106,11 @@ choosing_nothing = "{unique}:build"
     def letters(self, prefix: str = "") -> list[bytes]:
         return [present(record.value) for record in self.broker.read(f"{prefix}{self.unique}.letters")]
 
+    def load(self, version: str) -> Application:
+        return load_application(self.config, self.unique, version=version, kafka=self.broker.door)
+
     def run(self, version: str) -> None:
-        application = load_application(self.config, self.unique, version=version)
+        application = self.load(version)
         run(
             self.broker.connected(application),
             resolve(self.broker.connected(application)),
@@ -149,7 +149,7 @@ choosing_nothing = "{unique}:build"
 
     def difference_in_the_console(self) -> Any:
         """The answer of `riverrun console` to its page's request for the rows that differ."""
-        with console(Riverrun(self.config.path), "127.0.0.1:0") as address:
+        with console(Riverrun(self.config.path, clients=self.broker.clients), "127.0.0.1:0") as address:
             answer = httpx.get(f"{address}apps/{self.unique}/difference", timeout=120)
         return answer.json()
 
@@ -173,6 +173,12 @@ def cut(releaser: Releaser) -> Release:
 
 
 @pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.fixture
 def project(broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     monkeypatch.syspath_prepend(str(tmp_path))
     with new_session_if_any():
@@ -186,6 +192,8 @@ def on_spark(project: Project) -> Project:
     return project
 
 
+@pytest.mark.broker
+@pytest.mark.spark
 def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_back(
     on_spark: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -286,12 +294,14 @@ def test_a_plan_foresees_bytes_time_and_records_that_retention_may_delete(projec
     assert {race.tp.topic for race in releaser.plan("v2").forecast.races} == {payments}
 
 
+@pytest.mark.broker
+@pytest.mark.spark
 def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate_module, "ROWS_IN_MEMORY", 0)  # Spark judges
     project.pay(("ann", 5), ("ann", -2), ("bob", 7))
-    Worker(load_application(project.config, project.unique, version="v1")).run(until_caught_up=True)
+    Worker(project.load("v1")).run(until_caught_up=True)
     releaser, receipts = project.releaser(), f"{project.unique}.receipts"
     plan = str(releaser.plan("v2"))
     assert f"{receipts} is a log: KSTREAM-KEY-SELECT-0000000002 may send" in plan
@@ -508,7 +518,7 @@ def test_a_worker_started_in_the_middle_of_a_switch_that_died_completes_it(
         return complete(releaser)
 
     monkeypatch.setattr(Releaser, "complete", fails_once)
-    app = Riverrun(tmp_path / "streams.toml").app(project.unique)
+    app = Riverrun(tmp_path / "streams.toml", clients=project.broker.clients).app(project.unique)
     app.catch_up(state_dir=tmp_path / "state")
     assert releaser.status().live == "v2"
     assert project.sums() == {"ann": 3, "bob": -1}
@@ -519,6 +529,7 @@ def test_a_worker_started_in_the_middle_of_a_switch_that_died_completes_it(
     assert project.sums() == {"ann": 3, "bob": 6}, "it is the version that is live since"
 
 
+@pytest.mark.broker
 @pytest.mark.parametrize("ended", ["before", "after"])
 def test_a_switch_that_died_around_its_corrections_is_completed_by_a_rerun(
     project: Project, monkeypatch: pytest.MonkeyPatch, ended: str
@@ -549,6 +560,7 @@ def test_a_switch_that_died_around_its_corrections_is_completed_by_a_rerun(
     assert project.sums() == {"ann": 5, "bob": 0}
 
 
+@pytest.mark.broker
 def test_a_command_takes_the_live_version_unless_another_is_named(broker: Broker, unique: str, tmp_path: Path) -> None:
     path = tmp_path / "streams.toml"
     first_version = f'[apps.{unique}]\ntopology = "riverrun.apps.delays:build"\n'
@@ -615,7 +627,7 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     project.pay(("ann", 5), ("ann", -2))
     project.run("v1")
     releaser = project.gated()
-    member = Consumer({**project.config.kafka, "group.id": f"{project.unique}-v1"})
+    member: Any = project.broker.clients.consumer({**project.config.kafka, "group.id": f"{project.unique}-v1"})
     member.subscribe([f"{project.unique}.payments"])
     member.poll(1)
     with monkeypatch.context() as patched:
@@ -734,7 +746,7 @@ def test_an_owner_that_was_away_during_a_switch_does_not_publish_afterwards(proj
     project.pay(("ann", 5), ("ann", -2))
     project.run("v1")
     releaser = project.gated()
-    v1 = load_application(project.config, project.unique, version="v1")
+    v1 = project.load("v1")
     connected = project.broker.connected(v1).resolved()
     claims = [Claim(connected, task, SystemClock()) for task in sorted(connected.prepare().tasks)]
     running = [start_task(claim, {}) for claim in claims]
@@ -817,6 +829,7 @@ def _dying_in(name: str, commit: Any) -> type[TransactionalProducer]:
     return Dying
 
 
+@pytest.mark.broker
 def test_of_writers_at_the_same_time_exactly_one_wins(broker: Broker, unique: str) -> None:
     ReleaseRegistry.at(broker.admin()).write(Release(unique, "v1"))
     for _ in range(3):
@@ -839,6 +852,7 @@ def test_of_writers_at_the_same_time_exactly_one_wins(broker: Broker, unique: st
         assert ReleaseRegistry.at(broker.admin()).read(unique, "v1").revision == seen.revision + 1
 
 
+@pytest.mark.broker
 def test_writers_of_many_applications_do_not_hinder_each_other(broker: Broker, unique: str) -> None:
     failures: list[BaseException] = []
 
@@ -861,6 +875,7 @@ def test_writers_of_many_applications_do_not_hinder_each_other(broker: Broker, u
     assert [(each.revision, each.corrections) for each in found] == [(6, 5)] * 6
 
 
+@pytest.mark.broker
 def test_a_release_is_written_while_that_of_another_application_is_half_written(broker: Broker, unique: str) -> None:
     """The other application's writer has the lock, and has looked."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Named, Produced, Riverrun
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Named, Produced
 from riverrun.errors import ApprovalNeededError
 from riverrun.records import TopicPartition
 from riverrun.releases.chain import Through
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from riverrun import StreamsBuilder, Topology
     from riverrun.project.app import App
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 
 def build(name: str, changed: str, builder: StreamsBuilder) -> Topology:
@@ -38,13 +36,19 @@ def build(name: str, changed: str, builder: StreamsBuilder) -> Topology:
 
 
 @pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.fixture
 def app(broker: Broker, unique: str, tmp_path: Path) -> App:
     """An application that has counted ten records of each input, five of which are deleted from one partition."""
     broker.create(2, *(f"{unique}.{each}{suffix}" for each in ("one", "two") for suffix in ("", "-counts")))
     for each in ("one", "two"):
         broker.write(f"{unique}.{each}", [(b"ann", b"a", n) for n in range(10)], 1)
     versions: dict[str, Any] = {f"v{n}": partial(build, unique, each) for n, each in ((2, "one"), (3, "two"))}
-    project = Riverrun(kafka=broker.kafka, directory=tmp_path, by="ann@desk")
+    project = broker.project(directory=tmp_path, by="ann@desk")
     config = {"bounded.engine": "local"}
     declared = project.app(unique, partial(build, unique, ""), versions=versions, config=config)
     declared.run()

@@ -1,4 +1,4 @@
-"""Repairs of a stretch of public tables, on a real broker and real Spark, between runs and while a worker runs."""
+"""Repairs of a stretch of public tables, between runs and while a worker runs."""
 
 from __future__ import annotations
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.brokers import Broker
-
-pytestmark = pytest.mark.broker
 
 MINUTE = 60_000
 KEYS = windowed(STRING, timedelta(minutes=1))
@@ -105,7 +103,7 @@ v2 = "{unique}:build"
         self.broker.write(f"{self.unique}.views", records)
 
     def run(self) -> None:
-        application = load_application(self.config, self.unique)
+        application = load_application(self.config, self.unique, kafka=self.broker.door)
         run(
             self.broker.connected(application),
             resolve(self.broker.connected(application)),
@@ -148,6 +146,12 @@ v2 = "{unique}:build"
 
 
 @pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.fixture
 def project(broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     monkeypatch.syspath_prepend(str(tmp_path))
     with new_session_if_any():
@@ -186,6 +190,7 @@ def check_refusals(project: Project) -> None:
 VIEWS = [(user, minute) for minute in range(10) for user in ("ann", "bob", "ann")]
 
 
+@pytest.mark.broker
 def test_a_repair_brings_back_the_rows_of_its_range_and_no_others(project: Project) -> None:
     project.view(*VIEWS)
     project.run()
@@ -275,6 +280,7 @@ def test_a_repair_that_died_during_the_pause_is_completed_by_its_command(
     assert project.table("counts") == {**whole, row("ann", 11): LONG.serialize(1)}
 
 
+@pytest.mark.broker
 def test_a_worker_goes_on_after_a_repair_and_nothing_is_lost_or_doubled(project: Project) -> None:
     project.view(*VIEWS)
     with project.worker():

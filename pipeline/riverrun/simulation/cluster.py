@@ -350,6 +350,11 @@ class ClusterWorker(ClusterHost):
         super().__init__(turns, host, watched)
         self._begun = begun
 
+    @property
+    def version(self) -> str | None:
+        """The version that it processes; None until it has begun."""
+        return self._begun[0].application.version if self._begun else None
+
     def stop(self, within: timedelta) -> None:
         """Let it commit, hand over its tasks and end, as SIGTERM does.
 

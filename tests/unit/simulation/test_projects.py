@@ -329,11 +329,11 @@ def test_faults_return_nothing_for_a_request_that_passes() -> None:
 def test_a_host_without_a_connection_is_told_that_a_later_attempt_may_succeed() -> None:
     class Cut:
         def fault(self, _client_id: str, _request: str) -> Fault | None:
-            return Fault(is_lost_before=True) if cluster.turns.host.name == "cut off" else None
+            return Fault(is_lost_before=True) if opened.turns.host.name == "cut off" else None
 
-    with Cluster(faults=Cut()) as cluster:
-        views = Views(cluster)
-        host = cluster.start("cut off", lambda: cluster.project().app("views", build).run())
+    with Cluster(faults=Cut()) as opened:
+        views = Views(opened)
+        host = opened.start("cut off", lambda: opened.project().app("views", build).run())
         with pytest.raises(BrokerError) as raised:
             host.join(timedelta(minutes=5))
         assert raised.value.retriable

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.histories.drawing import drawn
 from tests.histories.history import tell
 
 
@@ -20,7 +21,7 @@ def main(first: int, count: int = 1) -> None:
     began = time.monotonic()
     for seed in range(first, first + count):
         with TemporaryDirectory() as directory:
-            story = tell(seed, Path(directory))
+            story = tell(drawn(seed), Path(directory))
         print("\n".join(story.said) if count == 1 else f"seed {seed}: {story.said[-1].strip()}", flush=True)
     took_s = time.monotonic() - began
     print(f"{count} histories in {took_s:.1f} s, {60 * count / took_s:.0f} per minute")

@@ -1,4 +1,4 @@
-"""One history: records, hosts that start, stop, hang and die, and faults, all drawn from a seed; and its true result."""
+"""One history: records, hosts that start, stop, hang and die, and faults, as data; its execution, and its true result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from riverrun import LONG, STRING, Consumed, Grouped, Produced, StreamsBuilder
 from riverrun.config import StreamsConfig
@@ -19,7 +19,7 @@ from riverrun.simulation.turns import Killed
 from tests.histories.hosts import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from riverrun.simulation.turns import Host, Turns
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 KEYS = "abcdef"
+WORKERS = ["one", "two", "three"]
+FEW = 8
+"""So many records, or fewer, are named one by one."""
 LONGEST_RECOVERY_SECONDS = 900
 LONGEST_STOP_SECONDS = 120
 _SESSION_SECONDS = 10
@@ -47,18 +50,81 @@ def counts() -> Topology:
     return builder.build()
 
 
+@dataclass(frozen=True)
+class Event:
+    """One event of a history: a method of `Story`, and its arguments."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"event({', '.join(map(repr, (self.name, *self.arguments)))})"
+
+
+def event(name: str, *arguments: Any) -> Event:
+    """Return an event, as histories print it."""
+    return Event(name, arguments)
+
+
+@dataclass(frozen=True)
+class History:
+    """All that a history is made of. It has parts that can be left out: events, and records that are written.
+
+    Args:
+        seed: Chooses the next turn.
+        by_workers: Whether workers, rather than bounded runs, count what is left in the end.
+    """
+
+    seed: int
+    cache_bytes: int
+    standbys: int
+    by_workers: bool
+    events: tuple[Event, ...]
+
+
 class RandomFaults:
-    """Loses requests, loses answers and delays, at a rate that changes."""
+    """Loses requests, loses answers and delays: those that are planned, and others at a rate that changes.
+
+    A request is known by its host, its name and its number among these, so drawn faults can be repeated as planned ones.
+
+    Args:
+        events: The number of events that have begun.
+        happened: The faults that were drawn, each with the number of events that had begun.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rate = 0.0
         self.turns: Turns | None = None
+        self.events = 0
+        self.happened: list[tuple[int, Event]] = []
         self._random = Random(seed)
+        self._asked: Counter[tuple[str, str]] = Counter()
+        self._asked_before_event: Counter[tuple[str, str]] = Counter()
+        self._planned: dict[tuple[str, str, int], Fault] = {}
 
-    def fault(self, _client_id: str, _request: str) -> Fault:
-        if not self.rate or self.turns is None or self.turns.host.name in {"main", "brokers"}:
+    def begin_event(self) -> None:
+        """Number the requests of the next event from 1."""
+        self.events += 1
+        self._asked_before_event = self._asked.copy()
+
+    def plan(self, host: str, request: str, number: int, fault: Fault) -> None:
+        """Let a fault happen to a later request of a host: 1 is its next one of this name."""
+        self._planned[host, request, self._asked[host, request] + number] = fault
+
+    def fault(self, _client_id: str, request: str) -> Fault:
+        if self.turns is None or self.turns.host.name in {"main", "brokers"}:
             return NO_FAULT
-        if self._random.random() >= self.rate:
+        asked = (self.turns.host.name, request)
+        self._asked[asked] += 1
+        planned = self._planned.pop((*asked, self._asked[asked]), None)
+        fault = planned or self._drawn()
+        if fault != NO_FAULT and planned is None:
+            number = self._asked[asked] - self._asked_before_event[asked]
+            self.happened.append((self.events, event("plan_fault", *asked, number, fault)))
+        return fault
+
+    def _drawn(self) -> Fault:
+        if not self.rate or self._random.random() >= self.rate:
             return NO_FAULT
         kind = self._random.randrange(3)
         return Fault(
@@ -78,7 +144,6 @@ class Story:
     """
 
     world: World
-    random: Random
     faults: RandomFaults
     caches: bool
     said: list[str] = field(default_factory=list)
@@ -91,28 +156,25 @@ class Story:
 
     # Events
 
-    def produce(self) -> None:
-        """Write records."""
-        count = self.random.randrange(1, 30)
+    def produce(self, records: tuple[str, ...]) -> None:
+        """Write records: each is its word, then its partition."""
         producer = self.world.cluster.kafka.producer({})
-        for _ in range(count):
-            word = self.random.choice(KEYS)
+        for record in records:
+            word, partition = record[0], int(record[1:])
             self.expected[word] += 1
-            producer.produce("in", key=b"k", value=word.encode(), partition=self.random.randrange(PARTITIONS))
+            producer.produce("in", key=b"k", value=word.encode(), partition=partition)
         producer.flush(60)
-        self.say(f"{count} records are written")
+        self.say(f"{len(records)} records are written" + (f": {' '.join(records)}" if len(records) <= FEW else ""))
 
-    def start_worker(self) -> None:
+    def start_worker(self, name: str) -> None:
         """Start a worker that does not run."""
-        name = self.random.choice(["one", "two", "three"])
         if name not in self.workers:
             self.workers[name] = self.world.start_worker(name)
             self.say(f"worker {name} starts")
 
-    def stop_worker(self) -> None:
+    def stop_worker(self, name: str) -> None:
         """Stop a worker; kill it if it does not end in time."""
-        for name in self._chosen():
-            host = self.workers.pop(name)
+        for host in self._popped(name):
             self.world.turns.suspend(host, is_suspended=False)
             self.world.stop(host)
             has_ended = self._ends(host, LONGEST_STOP_SECONDS)
@@ -122,42 +184,49 @@ class Story:
                 self.say(f"worker {name} is killed, as it does not end")
             self._check(name, host)
 
-    def kill_worker(self) -> None:
-        for name in self._chosen():
-            self.world.turns.kill(self.workers.pop(name))
+    def kill_worker(self, name: str) -> None:
+        for host in self._popped(name):
+            self.world.turns.kill(host)
             self.say(f"worker {name} is killed")
 
-    def kill_stream_thread(self) -> None:
-        for name in self._chosen():
-            children = [host for host in self.world.turns.hosts if host.parent is self.workers[name]]
+    def kill_stream_thread(self, name: str, number: int) -> None:
+        """Kill one of the stream threads of a worker."""
+        for worker in self._running(name):
+            children = [host for host in self.world.turns.hosts if host.parent is worker]
             if children:
-                self.world.turns.kill(self.random.choice(children))
+                self.world.turns.kill(children[number % len(children)])
                 self.say(f"a stream thread of {name} is killed")
 
-    def suspend_worker(self) -> None:
-        """Suspend a worker or, if it is suspended, resume it."""
-        for name in self._chosen():
-            host = self.workers[name]
-            self.world.turns.suspend(host, is_suspended=not host.is_suspended)
-            self.say(f"worker {name} is {'suspended' if host.is_suspended else 'resumed'}")
+    def suspend_worker(self, name: str) -> None:
+        for host in self._running(name):
+            self.world.turns.suspend(host)
+            self.say(f"worker {name} is suspended")
 
-    def slow_worker(self) -> None:
-        for name in self._chosen():
-            lag_s = self.random.choice([0.0, 0.01, 0.2])
+    def resume_worker(self, name: str) -> None:
+        for host in self._running(name):
+            self.world.turns.suspend(host, is_suspended=False)
+            self.say(f"worker {name} is resumed")
+
+    def slow_worker(self, name: str, lag_s: float) -> None:
+        for worker in self._running(name):
             for host in self.world.turns.hosts:
-                if host.is_within(self.workers[name]):
+                if host.is_within(worker):
                     host.lag_s = lag_s
             self.say(f"worker {name} takes its turns up to {lag_s} s late")
 
-    def scale(self) -> None:
-        for name in self._chosen():
-            threads = self.random.choice([1, 2])
-            self.world.scale(self.workers[name], threads)
+    def scale(self, name: str, threads: int) -> None:
+        for host in self._running(name):
+            self.world.scale(host, threads)
             self.say(f"worker {name} is scaled to {threads}")
 
-    def change_faults(self) -> None:
-        self.faults.rate = self.random.choice([0.0, 0.0, 0.002, 0.02])
-        self.say(f"requests fail at a rate of {self.faults.rate}")
+    def change_faults(self, rate: float) -> None:
+        self.faults.rate = rate
+        self.say(f"requests fail at a rate of {rate}")
+
+    def plan_fault(self, host: str, request: str, number: int, fault: Fault) -> None:
+        """Let a fault happen to the request of this number from now on."""
+        self.faults.plan(host, request, number, fault)
+        self.say(f"{request} number {number} of {host} from now on {_fate(fault)}")
 
     def start_run(self) -> None:
         """Start a bounded run, whether workers run or not."""
@@ -170,12 +239,16 @@ class Story:
             self.world.turns.kill(running[-1])
             self.say(f"{running[-1].name} is killed")
 
-    def pass_time(self) -> None:
-        seconds = self.random.choice([0.1, 1, 5, 15, 60])
-        self.world.turns.sleep(seconds * self.random.random())
+    def pass_time(self, seconds: float) -> None:
+        self.world.turns.sleep(seconds)
+        self.say(f"{seconds} s have passed")
 
-    def _chosen(self) -> list[str]:
-        return [self.random.choice(sorted(self.workers))] if self.workers else []
+    def _running(self, name: str) -> list[Host]:
+        """Return the worker, if it runs: shrunk histories have events whose worker was not started."""
+        return [self.workers[name]] if name in self.workers else []
+
+    def _popped(self, name: str) -> list[Host]:
+        return [self.workers.pop(name)] if name in self.workers else []
 
     # The end
 
@@ -201,7 +274,7 @@ class Story:
         self.world.turns.sleep(20)
         self.check_output()
         while self.workers:
-            self.stop_worker()
+            self.stop_worker(min(self.workers))
             if "killed" in self.said[-1]:
                 raise WrongError(self.said[-1])
 
@@ -216,7 +289,7 @@ class Story:
             if host.is_dead:
                 self._check(name, self.workers.pop(name))
         while not self.workers:
-            self.start_worker()
+            self.start_worker(WORKERS[0])
 
     def counted(self) -> Counter[str]:
         """Return the last public count of each key."""
@@ -251,55 +324,54 @@ class Story:
         return self.world.turns.wait_until(lambda: host.is_dead, within_s)
 
 
-EVENTS: list[tuple[int, Callable[[Story], None]]] = [
-    (6, Story.produce),
-    (5, Story.start_worker),
-    (1, Story.stop_worker),
-    (2, Story.kill_worker),
-    (1, Story.kill_stream_thread),
-    (3, Story.suspend_worker),
-    (1, Story.slow_worker),
-    (1, Story.scale),
-    (2, Story.change_faults),
-    (8, Story.pass_time),
-]
-RUNS: list[tuple[int, Callable[[Story], None]]] = [(3, Story.start_run), (1, Story.kill_run)]
-WITHOUT_WORKERS = (Story.produce, Story.change_faults, Story.pass_time)
+def _fate(fault: Fault) -> str:
+    delayed = f"arrives {fault.delay_s:.2f} s late" if fault.delay_s else ""
+    return delayed or ("is lost" if fault.is_lost_before else "has an answer that is lost")
 
 
 @contextmanager
-def _explained(story: Story, seed: int) -> Iterator[None]:
+def _explained(story: Story, history: History) -> Iterator[None]:
     try:
         yield
     except Exception as error:
         turns = story.world.turns
-        error.add_note(f"Repeat it: PYTHONHASHSEED=0 python -m tests.histories {seed}")
         error.add_note("\n".join(story.said))
         error.add_note(f"{turns.count} turns; errors of actors: {turns.errors}")
+        error.add_note(f"Repeat it: PYTHONHASHSEED=0 python -m tests.histories {history.seed}")
         raise
 
 
-def tell(seed: int, directory: Path, *, events: int = 40) -> Story:
-    """Let a history happen, and check its result."""
-    random, faults = Random(seed), RandomFaults(seed)
+@contextmanager
+def opened(history: History, directory: Path) -> Iterator[Story]:
+    """Open the cluster of a history, before its first event."""
+    faults = RandomFaults(history.seed)
     streams = StreamsConfig(
-        statestore_cache_max_bytes=random.choice([0, 10_000_000]),
-        num_standby_replicas=random.choice([0, 0, 1]),
+        statestore_cache_max_bytes=history.cache_bytes,
+        num_standby_replicas=history.standbys,
         log_summary_interval_ms=0,
         node_sample_interval_ms=0,
         consumer={"session.timeout.ms": str(_SESSION_SECONDS * 1000)},
     )
-    with Cluster(seed=seed, faults=faults) as cluster:
+    with Cluster(seed=history.seed, faults=faults) as cluster:
         made = World(cluster, counts, directory, streams)
         faults.turns = cluster.turns
         Admin(cluster.kafka).create_topics([TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out")])
-        story = Story(made, random, faults, caches=streams.statestore_cache_max_bytes > 0)
-        has_workers, has_runs = random.choice([(True, False), (True, True), (False, True)])
-        kinds = [each for each in EVENTS if has_workers or each[1] in WITHOUT_WORKERS] + (RUNS if has_runs else [])
-        weights, calls = zip(*kinds, strict=True)
-        with _explained(story, seed):
-            for _ in range(events):
-                random.choices(calls, weights)[0](story)
-            story.heal(by_workers=has_workers)
-        story.say(f"{made.turns.count} turns, checksum {made.turns.trace:08x}")
+        yield Story(made, faults, caches=history.cache_bytes > 0)
+
+
+def happen(history: History, story: Story) -> None:
+    """Let the events of a history happen, and check its result."""
+    with _explained(story, history):
+        for each in history.events:
+            story.faults.begin_event()
+            getattr(story, each.name)(*each.arguments)
+        story.heal(by_workers=history.by_workers)
+    turns = story.world.turns
+    story.say(f"{turns.count} turns, checksum {turns.trace:08x}")
+
+
+def tell(history: History, directory: Path) -> Story:
+    """Let a history happen from its beginning, and check its result."""
+    with opened(history, directory) as story:
+        happen(history, story)
         return story

@@ -337,7 +337,7 @@ def _explained(story: Story, history: History) -> Iterator[None]:
         turns = story.world.turns
         error.add_note("\n".join(story.said))
         error.add_note(f"{turns.count} turns; errors of actors: {turns.errors}")
-        error.add_note(f"Repeat it: PYTHONHASHSEED=0 python -m tests.histories {history.seed}")
+        error.add_note(f"Shrink it: PYTHONHASHSEED=0 python -m tests.histories --shrink {history.seed}")
         raise
 
 

@@ -6,12 +6,17 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from riverrun.simulation.faults import Fault
 from tests.histories.history import KEYS, PARTITIONS, WORKERS, Event, History, event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 NUMBER_OF_EVENTS = 40
+OWN_REQUESTS = ["EndTxn", "EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "AddPartitionsToTxn", "Produce", "Heartbeat"]
+"""Requests of an owner, of which some are drawn more often."""
+TAKEOVER_REQUESTS = ["InitProducerId", "InitProducerId", "OffsetFetch", "ListOffsets", "EndTxn", "Fetch", "SyncGroup"]
+"""Requests of a host that takes tasks over."""
 
 
 @dataclass
@@ -25,6 +30,7 @@ class Drawing:
     random: Random
     events: list[Event] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
+    runs: int = 0
     suspended: set[str] = field(default_factory=set)
 
     def add(self, name: str, *arguments: object) -> None:
@@ -74,10 +80,70 @@ class Drawing:
 
     def start_run(self) -> None:
         """Start a bounded run, whether workers run or not."""
+        self.runs += 1
         self.add("start_run")
 
     def kill_run(self) -> None:
         self.add("kill_run")
+
+    def lose_disk(self) -> None:
+        """Kill a worker, and delete its local state."""
+        for name in self._chosen():
+            self._forget(name)
+            self.add("kill_worker", name)
+            self.add("lose_disk", name)
+
+    def return_late(self) -> None:
+        """Suspend a worker at one of its requests, and resume it in the middle of what its successor does."""
+        name, successor = self.random.sample(WORKERS, 2)
+        self.produce()
+        for each in {name, successor} - self.running:
+            self.add("start_worker", each)
+        self.running |= {name, successor}
+        self.add("pass_time", self.random.choice([0.5, 6.0]))
+        self.produce()
+        self._at(name, self.random.choice(OWN_REQUESTS), event("suspend_worker", name), 0.01)
+        self.add("pass_time", self.random.choice([1.0, 5.0]))
+        delay_s = self.random.choice([0.05, 0.5, 3.0])
+        self._at(successor, self.random.choice(TAKEOVER_REQUESTS), event("resume_worker", name), delay_s)
+        self.add("pass_time", self.random.choice([15.0, 25.0]))
+        self.suspended.add(name)
+
+    def cut_off(self) -> None:
+        """Let no request, or no answer, of a worker pass, perhaps from a certain request on."""
+        for name in self._chosen():
+            is_lost_after = self.random.random() < 0.5
+            fault = Fault(is_lost_before=not is_lost_after, is_lost_after=is_lost_after)
+            self._draw_act(name, event("cut_off", name, self.random.choice([2.0, 20.0, 45.0, 90.0]), fault))
+
+    def kill_at_request(self) -> None:
+        for name in self._chosen():
+            self._forget(name)
+            self._at(name, self.random.choice(OWN_REQUESTS + TAKEOVER_REQUESTS), event("kill_worker", name), 0.0)
+
+    def kill_run_at_request(self) -> None:
+        """Start a bounded run that dies at one of its requests."""
+        name = f"run-{self.runs}"
+        self._at(name, self.random.choice(OWN_REQUESTS + TAKEOVER_REQUESTS), event("kill_run_named", name), 0.0)
+        self.start_run()
+
+    def cut_off_run(self) -> None:
+        """Start a bounded run that is out of reach for some time from one of its requests on."""
+        name, is_lost_after = f"run-{self.runs}", self.random.random() < 0.5
+        fault = Fault(is_lost_before=not is_lost_after, is_lost_after=is_lost_after)
+        act = event("cut_off", name, self.random.choice([2.0, 20.0, 45.0, 90.0]), fault)
+        self._at(name, self.random.choice(OWN_REQUESTS), act, 0.0)
+        self.start_run()
+
+    def _draw_act(self, name: str, act: Event) -> None:
+        if self.random.random() < 0.3:
+            self.events.append(act)
+        else:
+            self._at(name, self.random.choice(OWN_REQUESTS), act, 0.0)
+            self.produce()
+
+    def _at(self, host: str, request: str, act: Event, delay_s: float) -> None:
+        self.add("at_request", host, request, self.random.randrange(1, 4), act, delay_s)
 
     def pass_time(self) -> None:
         seconds = self.random.choice([0.1, 1, 5, 15, 60]) * self.random.random()
@@ -104,17 +170,28 @@ WITH_WORKERS: list[tuple[int, Callable[[Drawing], None]]] = [
     (3, Drawing.suspend_worker),
     (1, Drawing.slow_worker),
     (1, Drawing.scale),
+    (1, Drawing.lose_disk),
+    (2, Drawing.return_late),
+    (1, Drawing.cut_off),
+    (1, Drawing.kill_at_request),
 ]
-WITH_RUNS: list[tuple[int, Callable[[Drawing], None]]] = [(3, Drawing.start_run), (1, Drawing.kill_run)]
+WITH_RUNS: list[tuple[int, Callable[[Drawing], None]]] = [
+    (3, Drawing.start_run),
+    (1, Drawing.kill_run),
+    (1, Drawing.kill_run_at_request),
+    (1, Drawing.cut_off_run),
+]
 
 
 def drawn(seed: int) -> History:
     """Return the history of a seed."""
     random = Random(seed)
     cache_bytes, standbys = random.choice([0, 10_000_000]), random.choice([0, 0, 1])
+    has_snapshots, purge_ms = random.choice([True, False]), random.choice([500, 30_000])
     has_workers, has_runs = random.choice([(True, False), (True, True), (False, True)])
     weights, draws = zip(*ALWAYS + WITH_WORKERS * has_workers + WITH_RUNS * has_runs, strict=True)
     drawing = Drawing(random)
     for draw in random.choices(draws, weights, k=NUMBER_OF_EVENTS):
         draw(drawing)
-    return History(seed, cache_bytes, standbys, has_workers, tuple(drawing.events))
+    events = tuple(drawing.events)
+    return History(seed, cache_bytes, standbys, has_snapshots, purge_ms, has_workers, events)

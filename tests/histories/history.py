@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from riverrun.simulation.turns import Killed
 from tests.histories.hosts import World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from riverrun.simulation.turns import Host, Turns
@@ -33,6 +34,7 @@ FEW = 8
 LONGEST_RECOVERY_SECONDS = 900
 LONGEST_STOP_SECONDS = 120
 _SESSION_SECONDS = 10
+_SNAPSHOT_MS = 2_000
 
 
 class WrongError(AssertionError):
@@ -78,6 +80,8 @@ class History:
     seed: int
     cache_bytes: int
     standbys: int
+    has_snapshots: bool
+    purge_ms: int
     by_workers: bool
     events: tuple[Event, ...]
 
@@ -101,6 +105,8 @@ class RandomFaults:
         self._asked: Counter[tuple[str, str]] = Counter()
         self._asked_before_event: Counter[tuple[str, str]] = Counter()
         self._planned: dict[tuple[str, str, int], Fault] = {}
+        self._moments: dict[tuple[str, str, int], tuple[Callable[[], None], float]] = {}
+        self._cut_off: dict[str, tuple[float, Fault]] = {}
 
     def begin_event(self) -> None:
         """Number the requests of the next event from 1."""
@@ -111,17 +117,38 @@ class RandomFaults:
         """Let a fault happen to a later request of a host: 1 is its next one of this name."""
         self._planned[host, request, self._asked[host, request] + number] = fault
 
+    def call_at(self, host: str, request: str, number: int, call: Callable[[], None], delay_s: float) -> None:
+        """Call a function when a host sends the request of this number from now on, and delay the request."""
+        self._moments[host, request, self._asked[host, request] + number] = call, delay_s
+
+    def cut_off(self, host: str, until_s: float, fault: Fault) -> None:
+        """Let a fault happen to all requests of a host until a time, in seconds of the clock."""
+        self._cut_off[host] = until_s, fault
+
     def fault(self, _client_id: str, request: str) -> Fault:
         if self.turns is None or self.turns.host.name in {"main", "brokers"}:
             return NO_FAULT
-        asked = (self.turns.host.name, request)
+        asked = (_first(self.turns.host).name, request)
         self._asked[asked] += 1
-        planned = self._planned.pop((*asked, self._asked[asked]), None)
+        numbered = (*asked, self._asked[asked])
+        if (moment := self._moments.pop(numbered, None)) is not None:
+            call, delay_s = moment
+            call()
+            return Fault(delay_s)
+        until_s, lost = self._cut_off.get(asked[0], (0.0, NO_FAULT))
+        if self.turns.now_ns / 1e9 < until_s:
+            return lost
+        planned = self._planned.pop(numbered, None)
         fault = planned or self._drawn()
         if fault != NO_FAULT and planned is None:
             number = self._asked[asked] - self._asked_before_event[asked]
             self.happened.append((self.events, event("plan_fault", *asked, number, fault)))
         return fault
+
+    def heal(self) -> None:
+        """Let nothing more happen to requests."""
+        self.rate = 0.0
+        self._planned, self._moments, self._cut_off = {}, {}, {}
 
     def _drawn(self) -> Fault:
         if not self.rate or self._random.random() >= self.rate:
@@ -132,6 +159,11 @@ class RandomFaults:
             is_lost_before=kind == 1,
             is_lost_after=kind == 2,
         )
+
+
+def _first(host: Host) -> Host:
+    """Return the host itself, or the one that has started it."""
+    return host if host.parent is None else _first(host.parent)
 
 
 @dataclass
@@ -186,8 +218,15 @@ class Story:
 
     def kill_worker(self, name: str) -> None:
         for host in self._popped(name):
-            self.world.turns.kill(host)
+            # First: it may be the worker that takes this turn, which then ends.
             self.say(f"worker {name} is killed")
+            self.world.turns.kill(host)
+
+    def lose_disk(self, name: str) -> None:
+        """Delete the local state of a worker that does not run."""
+        if name not in self.workers:
+            shutil.rmtree(self.world.directory / name, ignore_errors=True)
+            self.say(f"the disk of worker {name} is lost")
 
     def kill_stream_thread(self, name: str, number: int) -> None:
         """Kill one of the stream threads of a worker."""
@@ -239,6 +278,26 @@ class Story:
             self.world.turns.kill(running[-1])
             self.say(f"{running[-1].name} is killed")
 
+    def at_request(self, host: str, request: str, number: int, then: Event, delay_s: float) -> None:
+        """Let an event happen when a host sends the request of this number from now on, which is then delayed."""
+        self.faults.call_at(host, request, number, lambda: self.happen(then), delay_s)
+        self.say(f"{then} is to happen when {host} sends {request} number {number} from now on, {delay_s} s before")
+
+    def happen(self, each: Event) -> None:
+        """Let one event happen."""
+        getattr(self, each.name)(*each.arguments)
+
+    def cut_off(self, host: str, seconds: float, fault: Fault) -> None:
+        """Let a fault happen to all requests of a host for some time."""
+        self.faults.cut_off(host, self.world.turns.now_ns / 1e9 + seconds, fault)
+        self.say(f"for {seconds} s, each request of {host} {_fate(fault)}")
+
+    def kill_run_named(self, name: str) -> None:
+        for host in self.runs:
+            if host.name == name and not host.is_dead:
+                self.say(f"{name} is killed")
+                self.world.turns.kill(host)
+
     def pass_time(self, seconds: float) -> None:
         self.world.turns.sleep(seconds)
         self.say(f"{seconds} s have passed")
@@ -254,7 +313,7 @@ class Story:
 
     def heal(self, *, by_workers: bool) -> None:
         """End all faults, and let workers or bounded runs process until all records are counted."""
-        self.faults.rate = 0.0
+        self.faults.heal()
         for host in self.world.turns.hosts:
             host.is_suspended, host.lag_s = False, 0.0
         self.say("all faults end")
@@ -348,6 +407,9 @@ def opened(history: History, directory: Path) -> Iterator[Story]:
     streams = StreamsConfig(
         statestore_cache_max_bytes=history.cache_bytes,
         num_standby_replicas=history.standbys,
+        repartition_purge_interval_ms=history.purge_ms,
+        snapshot_url=str(directory / "snapshots") if history.has_snapshots else "",
+        snapshot_interval_ms=_SNAPSHOT_MS,
         log_summary_interval_ms=0,
         node_sample_interval_ms=0,
         consumer={"session.timeout.ms": str(_SESSION_SECONDS * 1000)},
@@ -364,7 +426,7 @@ def happen(history: History, story: Story) -> None:
     with _explained(story, history):
         for each in history.events:
             story.faults.begin_event()
-            getattr(story, each.name)(*each.arguments)
+            story.happen(each)
         story.heal(by_workers=history.by_workers)
     turns = story.world.turns
     story.say(f"{turns.count} turns, checksum {turns.trace:08x}")

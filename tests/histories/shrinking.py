@@ -104,6 +104,8 @@ class Shrinking:
             self._try(replace(self.found.history, standbys=0))
         if self.found.history.cache_bytes:
             self._try(replace(self.found.history, cache_bytes=0))
+        if self.found.history.has_snapshots:
+            self._try(replace(self.found.history, has_snapshots=False))
 
     def _shrink_event(self, number: int) -> None:
         each = self.found.history.events[number]
@@ -170,6 +172,8 @@ def test_every_record_is_counted_once(tmp_path):
         seed={history.seed},
         cache_bytes={history.cache_bytes},
         standbys={history.standbys},
+        has_snapshots={history.has_snapshots},
+        purge_ms={history.purge_ms},
         by_workers={history.by_workers},
         events=(
 {events}        ),

@@ -12,11 +12,27 @@ from tests.histories.history import KEYS, PARTITIONS, WORKERS, Event, History, e
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NUMBER_OF_EVENTS = 40
-OWN_REQUESTS = ["EndTxn", "EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "AddPartitionsToTxn", "Produce", "Heartbeat"]
-"""Requests of an owner, of which some are drawn more often."""
-TAKEOVER_REQUESTS = ["InitProducerId", "InitProducerId", "OffsetFetch", "ListOffsets", "EndTxn", "Fetch", "SyncGroup"]
-"""Requests of a host that takes tasks over."""
+NUMBER_OF_EVENTS = 25
+OWN_REQUESTS = [
+    "AddPartitionsToTxn",
+    "Produce",
+    "AddOffsetsToTxn",
+    "TxnOffsetCommit",
+    "ListOffsets",
+    "EndTxn",
+    "Heartbeat",
+]
+"""Requests of an owner."""
+TAKEOVER_REQUESTS = [
+    "InitProducerId",
+    "InitProducerId",
+    "InitProducerId",
+    "OffsetFetch",
+    "ListOffsets",
+    "EndTxn",
+    "Fetch",
+]
+"""Requests of a host that takes tasks over; the first one is drawn most often."""
 
 
 @dataclass
@@ -94,20 +110,43 @@ class Drawing:
             self.add("lose_disk", name)
 
     def return_late(self) -> None:
-        """Suspend a worker at one of its requests, and resume it in the middle of what its successor does."""
+        """Suspend an owner at one of its requests, and resume it in the middle of its successor's takeover."""
         name, successor = self.random.sample(WORKERS, 2)
         self.produce()
-        for each in {name, successor} - self.running:
+        for each in sorted({name, successor} - self.running):
             self.add("start_worker", each)
         self.running |= {name, successor}
-        self.add("pass_time", self.random.choice([0.5, 6.0]))
+        self.add("pass_time", self.random.choice([0.5, 4.0]))
         self.produce()
         self._at(name, self.random.choice(OWN_REQUESTS), event("suspend_worker", name), 0.01)
-        self.add("pass_time", self.random.choice([1.0, 5.0]))
+        self.add("pass_time", self.random.choice([1.0, 3.0]))
+        self._resume_during(successor, name)
+        self.add("pass_time", self.random.choice([8.0, 12.0]))
+
+    def take_over_late(self) -> None:
+        """Suspend a worker in the middle of its takeover, and resume it when another one has the tasks."""
+        name, successor = self.random.sample(WORKERS, 2)
+        for each in sorted({name, successor} & self.running):
+            self._forget(each)
+            self.add("kill_worker", each)
+        self.produce()
+        self._at(name, self.random.choice(TAKEOVER_REQUESTS), event("suspend_worker", name), 0.01)
+        self.add("start_worker", name)
+        self.add("pass_time", self.random.choice([1.0, 7.0]))
+        self.add("start_worker", successor)
+        self.running |= {name, successor}
+        if self.random.random() < 0.5:
+            self._resume_during(successor, name)
+        self.add("pass_time", self.random.choice([8.0, 12.0]))
+        self.produce()
+        self.add("pass_time", 1.0)
+        self.add("resume_worker", name)
+        self.add("pass_time", 5.0)
+
+    def _resume_during(self, successor: str, name: str) -> None:
+        self.suspended.add(name)
         delay_s = self.random.choice([0.05, 0.5, 3.0])
         self._at(successor, self.random.choice(TAKEOVER_REQUESTS), event("resume_worker", name), delay_s)
-        self.add("pass_time", self.random.choice([15.0, 25.0]))
-        self.suspended.add(name)
 
     def cut_off(self) -> None:
         """Let no request, or no answer, of a worker pass, perhaps from a certain request on."""
@@ -141,12 +180,22 @@ class Drawing:
         else:
             self._at(name, self.random.choice(OWN_REQUESTS), act, 0.0)
             self.produce()
+            self.add("pass_time", 1.0)
+
+    def lose_request(self) -> None:
+        """Lose one request of a worker, or its answer."""
+        for name in self._chosen():
+            is_lost_after = self.random.random() < 0.5
+            fault = Fault(is_lost_before=not is_lost_after, is_lost_after=is_lost_after)
+            request = self.random.choice([*OWN_REQUESTS, *TAKEOVER_REQUESTS, "WriteTxnMarkers"])
+            self.add("plan_fault", name, request, self.random.randrange(1, 4), fault)
+            self.produce()
 
     def _at(self, host: str, request: str, act: Event, delay_s: float) -> None:
-        self.add("at_request", host, request, self.random.randrange(1, 4), act, delay_s)
+        self.add("at_request", host, request, self.random.choice([1, 1, 2, 3, 4, 5, 6]), act, delay_s)
 
     def pass_time(self) -> None:
-        seconds = self.random.choice([0.1, 1, 5, 15, 60]) * self.random.random()
+        seconds = self.random.choice([0.1, 1, 5, 10, 30]) * self.random.random()
         self.add("pass_time", round(seconds, 2))
 
     def _chosen(self) -> list[str]:
@@ -172,7 +221,9 @@ WITH_WORKERS: list[tuple[int, Callable[[Drawing], None]]] = [
     (1, Drawing.scale),
     (1, Drawing.lose_disk),
     (2, Drawing.return_late),
-    (1, Drawing.cut_off),
+    (2, Drawing.take_over_late),
+    (2, Drawing.cut_off),
+    (1, Drawing.lose_request),
     (1, Drawing.kill_at_request),
 ]
 WITH_RUNS: list[tuple[int, Callable[[Drawing], None]]] = [

@@ -33,7 +33,7 @@ FEW = 8
 """So many records, or fewer, are named one by one."""
 LONGEST_RECOVERY_SECONDS = 900
 LONGEST_STOP_SECONDS = 120
-_SESSION_SECONDS = 10
+_SESSION_SECONDS = 6
 _SNAPSHOT_MS = 2_000
 
 
@@ -330,7 +330,7 @@ class Story:
                 raise WrongError(dict(self.counted()), "is counted, not", dict(self.expected))
             self.world.turns.sleep(1)
         self.say("all records are counted")
-        self.world.turns.sleep(20)
+        self.world.turns.sleep(10)
         self.check_output()
         while self.workers:
             self.stop_worker(min(self.workers))

@@ -31,7 +31,7 @@ PACKAGE = ROOT / "pipeline/riverrun"
 HISTORIES = 60
 FIRST_SEED = 1
 _AT_ONCE = 10
-_LONGEST_BATCH_SECONDS = 200
+_LONGEST_BATCH_SECONDS = 600
 """After this time a history counts as wrong: it does not end."""
 _LONGEST_TESTS_SECONDS = 600
 _LONGEST_SHRINKING_SECONDS = 3600
@@ -105,9 +105,16 @@ def found_by_histories(copy: Path, count: int) -> str:
         status, said = _run(command, copy, _LONGEST_BATCH_SECONDS)
         well = len(re.findall(r"^seed \d+: ", said, re.MULTILINE))
         if status:
+            print(_reason(said), file=sys.stderr, flush=True)
             return f"after {done + well + 1}"
         done += well
     return _NOBODY
+
+
+def _reason(said: str) -> str:
+    """Return the line that names the error of a history; empty if it did not end."""
+    lines = [line for line in said.splitlines() if re.match(r"[\w.]+(Error|Killed)\b", line)]
+    return lines[-1][:300] if lines else ""
 
 
 def found_by_tests(plant: Plant, copy: Path) -> str:

@@ -127,11 +127,16 @@ PLANTS = (
     ),
     _plant(
         "release-before-the-lock",
-        "A process that lets go of a task does not take its lock first.",
+        "A process that lets go of a task compares offsets before it takes the lock.",
         (
             _CLAIM,
-            "            lock.init()\n            # Otherwise another owner",
-            "            # Otherwise another owner",
+            "            lock.init()\n            # Otherwise another owner has continued",
+            "            # Otherwise another owner has continued",
+        ),
+        (
+            _CLAIM,
+            "                lock.commit(self.released())\n",
+            "                lock.init()\n                lock.commit(self.released())\n",
         ),
         tests="hosting worker/tasks simulation",
     ),
@@ -234,11 +239,17 @@ PLANTS = (
     ),
     _plant(
         "committed-offset-plus-one",
-        "A commit has the offset after the next record that waits, which is never processed.",
+        "A commit has the offset after the next record, which is never processed after a takeover.",
         (
             _INPUTS,
-            "            return self.waiting[0][RAW_OFFSET]\n        if self._limit",
-            "            return self.waiting[0][RAW_OFFSET] + 1\n        if self._limit",
+            (
+                "            return self._head[_OFFSET]\n"
+                "        if self.waiting:\n            return self.waiting[0][RAW_OFFSET]\n"
+            ),
+            (
+                "            return self._head[_OFFSET] + 1\n"
+                "        if self.waiting:\n            return self.waiting[0][RAW_OFFSET] + 1\n"
+            ),
         ),
         tests="runtime simulation",
     ),
@@ -256,7 +267,7 @@ PLANTS = (
         remark="Nothing is wrong: the successor processes the records again.",
     ),
     _plant(
-        "closed-before-the-commit-ends",
+        "start-during-a-commit",
         "A task that is complete starts while a commit of the stream thread is under way.",
         (
             _MANAGER,

@@ -191,6 +191,16 @@ class Drawing:
             self.add("plan_fault", name, request, self.random.randrange(1, 4), fault)
             self.produce()
 
+    def hold_markers(self) -> None:
+        """Let brokers write no markers while a worker dies, and another one takes its tasks over."""
+        self.add("hold_markers", self.random.choice([2.0, 15.0]))
+        self.produce()
+        self.add("pass_time", self.random.choice([0.3, 1.0]))
+        for name in self._chosen():
+            self._forget(name)
+            self.add("kill_worker", name)
+            self.start_worker()
+
     def _at(self, host: str, request: str, act: Event, delay_s: float) -> None:
         self.add("at_request", host, request, self.random.choice([1, 1, 2, 3, 4, 5, 6]), act, delay_s)
 
@@ -224,6 +234,7 @@ WITH_WORKERS: list[tuple[int, Callable[[Drawing], None]]] = [
     (2, Drawing.take_over_late),
     (2, Drawing.cut_off),
     (1, Drawing.lose_request),
+    (1, Drawing.hold_markers),
     (1, Drawing.kill_at_request),
 ]
 WITH_RUNS: list[tuple[int, Callable[[Drawing], None]]] = [
@@ -231,6 +242,7 @@ WITH_RUNS: list[tuple[int, Callable[[Drawing], None]]] = [
     (1, Drawing.kill_run),
     (1, Drawing.kill_run_at_request),
     (1, Drawing.cut_off_run),
+    (1, Drawing.hold_markers),
 ]
 
 

@@ -93,6 +93,7 @@ class RandomFaults:
 
     Args:
         events: The number of events that have begun.
+        markers_until_s: Until this time, in seconds of the clock, brokers write no markers of transactions.
         happened: The faults that were drawn, each with the number of events that had begun.
     """
 
@@ -100,6 +101,7 @@ class RandomFaults:
         self.rate = 0.0
         self.turns: Turns | None = None
         self.events = 0
+        self.markers_until_s = 0.0
         self.happened: list[tuple[int, Event]] = []
         self._random = Random(seed)
         self._asked: Counter[tuple[str, str]] = Counter()
@@ -126,7 +128,11 @@ class RandomFaults:
         self._cut_off[host] = until_s, fault
 
     def fault(self, _client_id: str, request: str) -> Fault:
-        if self.turns is None or self.turns.host.name in {"main", "brokers"}:
+        if self.turns is None:
+            return NO_FAULT
+        if request == "WriteTxnMarkers" and self.turns.now_ns / 1e9 < self.markers_until_s:
+            return Fault(is_lost_before=True)
+        if self.turns.host.name in {"main", "brokers"}:
             return NO_FAULT
         asked = (_first(self.turns.host).name, request)
         self._asked[asked] += 1
@@ -147,7 +153,7 @@ class RandomFaults:
 
     def heal(self) -> None:
         """Let nothing more happen to requests."""
-        self.rate = 0.0
+        self.rate = self.markers_until_s = 0.0
         self._planned, self._moments, self._cut_off = {}, {}, {}
 
     def _drawn(self) -> Fault:
@@ -291,6 +297,11 @@ class Story:
         """Let a fault happen to all requests of a host for some time."""
         self.faults.cut_off(host, self.world.turns.now_ns / 1e9 + seconds, fault)
         self.say(f"for {seconds} s, each request of {host} {_fate(fault)}")
+
+    def hold_markers(self, seconds: float) -> None:
+        """Let brokers end transactions without markers for some time: readers wait."""
+        self.faults.markers_until_s = self.world.turns.now_ns / 1e9 + seconds
+        self.say(f"for {seconds} s, brokers write no markers of transactions")
 
     def kill_run_named(self, name: str) -> None:
         for host in self.runs:

@@ -97,11 +97,11 @@ def _run(command: Sequence[str], copy: Path, within_s: float) -> tuple[int, str]
     return ended.returncode, ended.stdout
 
 
-def found_by_histories(copy: Path, count: int) -> str:
+def found_by_histories(plant: Plant, copy: Path, count: int) -> str:
     """Return after how many histories one went wrong."""
     done = 0
     while done < count:
-        command = ["-m", "tests.histories", str(FIRST_SEED + done), str(min(_AT_ONCE, count - done))]
+        command = ["-m", plant.histories, str(FIRST_SEED + done), str(min(_AT_ONCE, count - done))]
         status, said = _run(command, copy, _LONGEST_BATCH_SECONDS)
         well = len(re.findall(r"^seed \d+: ", said, re.MULTILINE))
         if status:
@@ -112,9 +112,9 @@ def found_by_histories(copy: Path, count: int) -> str:
 
 
 def _reason(said: str) -> str:
-    """Return the line that names the error of a history; empty if it did not end."""
-    lines = [line for line in said.splitlines() if re.match(r"[\w.]+(Error|Killed)\b", line)]
-    return lines[-1][:300] if lines else ""
+    """Return the lines that name the error of a history and its causes; empty if it did not end."""
+    lines = [line[:200] for line in said.splitlines() if re.match(r"[\w.]+(Error|Killed)\b", line)]
+    return "\n".join(f"  {line}" for line in lines[-2:])
 
 
 def found_by_tests(plant: Plant, copy: Path) -> str:
@@ -133,7 +133,7 @@ def found_by_tests(plant: Plant, copy: Path) -> str:
 def tried(plant: Plant, copy: Path) -> Outcome:
     """Plant a fault, and let histories and tests look for it."""
     with planted(plant, copy):
-        return Outcome(found_by_histories(copy, HISTORIES), found_by_tests(plant, copy))
+        return Outcome(found_by_histories(plant, copy, HISTORIES), found_by_tests(plant, copy))
 
 
 def page(outcomes: dict[str, Outcome]) -> str:

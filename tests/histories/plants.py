@@ -23,6 +23,7 @@ class Plant:
         says: What is wrong, as a sentence.
         tests: Folders or files of `tests/unit` that are likely to find it.
         remark: Why histories do not find it.
+        histories: The module whose histories are to find it.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Plant:
     edits: tuple[Edit, ...]
     tests: tuple[str, ...]
     remark: str = ""
+    histories: str = "tests.histories"
 
 
 def _plant(name: str, says: str, *edits: tuple[str, str, str], tests: str, remark: str = "") -> Plant:
@@ -64,7 +66,7 @@ PLANTS = (
             "        for owner in named:\n            fence(owner)\n",
             "        for owner in named:\n            pass\n",
         ),
-        tests="hosting simulation",
+        tests="hosting/tasks simulation/test_projects.py",
     ),
     _plant(
         "offsets-before-the-lock",
@@ -74,7 +76,7 @@ PLANTS = (
             "            lock.init()\n            point = committed_point(connected, spec, self._fenced_commits())\n",
             "            point = committed_point(connected, spec, self._fenced_commits())\n            lock.init()\n",
         ),
-        tests="hosting simulation",
+        tests="hosting/tasks simulation/test_projects.py",
     ),
     _plant(
         "offsets-before-the-fence",
@@ -87,13 +89,13 @@ PLANTS = (
                 "        if is_stable:\n            return commits\n"
             ),
         ),
-        tests="hosting simulation",
+        tests="hosting/tasks simulation/test_projects.py",
     ),
     _plant(
         "owner-is-not-named",
         "A takeover does not commit the offsets again with the new owner.",
         (_CLAIM, "            lock.commit(self.newest_commit)\n        except", "            pass\n        except"),
-        tests="hosting simulation",
+        tests="hosting/tasks simulation/test_projects.py",
     ),
     _plant(
         "open-offsets-are-taken",
@@ -103,7 +105,7 @@ PLANTS = (
             "            return commits if is_stable else offsets.committed(asked)\n",
             "            return commits\n",
         ),
-        tests="hosting simulation",
+        tests="hosting/tasks simulation/test_projects.py",
     ),
     _plant(
         "fenced-owner-continues",
@@ -113,7 +115,7 @@ PLANTS = (
             "        if self.connected.committed(self.spec.inputs) not in self._own_commits:\n            raise",
             "        if False:\n            raise",
         ),
-        tests="hosting worker/tasks simulation",
+        tests="hosting/tasks worker/tasks simulation/test_projects.py",
     ),
     _plant(
         "release-undoes-a-commit",
@@ -123,7 +125,7 @@ PLANTS = (
             "            if self.connected.committed(self.spec.inputs) == self.last_commit:\n",
             "            if True:\n",
         ),
-        tests="hosting worker/tasks simulation",
+        tests="hosting/tasks worker/tasks simulation/test_projects.py",
     ),
     _plant(
         "release-before-the-lock",
@@ -138,7 +140,7 @@ PLANTS = (
             "                lock.commit(self.released())\n",
             "                lock.init()\n                lock.commit(self.released())\n",
         ),
-        tests="hosting worker/tasks simulation",
+        tests="hosting/tasks worker/tasks simulation/test_projects.py",
     ),
     # Producers
     _plant(
@@ -152,7 +154,7 @@ PLANTS = (
                 "            if not isinstance(failure, TaskMigratedError):\n"
             ),
         ),
-        tests="hosting test_kafka_errors.py simulation",
+        tests="hosting/tasks test_kafka_errors.py simulation/test_projects.py",
     ),
     _plant(
         "fenced-producer-retries",
@@ -162,7 +164,7 @@ PLANTS = (
             "            return self._expiry() or streams_error(error, doing)\n",
             '            return UnknownOutcomeError(f"{doing}: fenced")\n',
         ),
-        tests="hosting test_kafka_errors.py simulation",
+        tests="hosting/tasks test_kafka_errors.py simulation/test_projects.py",
     ),
     _plant(
         "producer-outlives-a-failure",
@@ -172,7 +174,7 @@ PLANTS = (
             "        producer, self._producer = self._producer, None\n        if producer is not None:\n",
             "        producer = self._producer\n        if producer is not None and abort:\n",
         ),
-        tests="hosting worker/tasks simulation",
+        tests="hosting/tasks worker/tasks simulation/test_projects.py",
     ),
     _plant(
         "changelog-outside-of-the-transaction",
@@ -188,7 +190,7 @@ PLANTS = (
                 "        collector = decorate(inner)\n"
             ),
         ),
-        tests="hosting simulation",
+        tests="hosting/tasks simulation/test_projects.py",
     ),
     # Commits
     _plant(
@@ -206,7 +208,7 @@ PLANTS = (
                 "    producer.commit(offsets, released)\n"
             ),
         ),
-        tests="hosting simulation",
+        tests="hosting/tasks simulation/test_projects.py",
     ),
     _plant(
         "changelog-ends-after-the-commit",
@@ -225,7 +227,7 @@ PLANTS = (
                 "    for active in tasks:\n        active.note_changelog_ends(ends)\n"
             ),
         ),
-        tests="hosting simulation",
+        tests="hosting/tasks simulation/test_projects.py",
     ),
     _plant(
         "committed-offset-minus-one",
@@ -235,7 +237,7 @@ PLANTS = (
             "        return max(self.next_offset, self._end)\n\n    def next_time",
             "        return max(self.next_offset, self._end - 1) - 1\n\n    def next_time",
         ),
-        tests="runtime/test_record_choice.py runtime simulation",
+        tests="runtime simulation/test_projects.py",
     ),
     _plant(
         "committed-offset-plus-one",
@@ -251,19 +253,19 @@ PLANTS = (
                 "        if self.waiting:\n            return self.waiting[0][RAW_OFFSET] + 1\n"
             ),
         ),
-        tests="runtime simulation",
+        tests="runtime simulation/test_projects.py",
     ),
     _plant(
         "processing-during-a-commit",
         "Tasks process records while their commit is under way.",
         (_EXECUTOR, "        if self._under_way:\n            return 0\n", ""),
-        tests="worker/tasks simulation",
+        tests="worker/tasks simulation/test_projects.py",
     ),
     _plant(
         "revoked-without-a-commit",
         "Revoked tasks are closed without a commit.",
         (_MANAGER, "            self.commits.commit(leaving)\n", "            pass\n"),
-        tests="worker/tasks simulation",
+        tests="worker/tasks simulation/test_projects.py",
         remark="Nothing is wrong: the successor processes the records again.",
     ),
     _plant(
@@ -274,7 +276,7 @@ PLANTS = (
             "            self.commits.come_to_end()\n        for active",
             "            pass\n        for active",
         ),
-        tests="worker/tasks simulation",
+        tests="worker/tasks simulation/test_projects.py",
     ),
     _plant(
         "purge-up-to-the-open-commit",
@@ -284,7 +286,7 @@ PLANTS = (
             "            for tp, offset in active.committed_offsets.items()\n",
             "            for tp, (offset, _) in active.claim.newest_commit.items()\n",
         ),
-        tests="hosting simulation",
+        tests="hosting/tasks simulation/test_projects.py",
     ),
     # Restores, standbys and snapshots
     _plant(
@@ -295,7 +297,7 @@ PLANTS = (
             "        kept, _ = batch.split(end)\n        self.task.restore",
             "        kept, _ = batch.split(end - 2)\n        self.task.restore",
         ),
-        tests="hosting simulation",
+        tests="hosting/restoring hosting/tasks simulation/test_projects.py",
     ),
     _plant(
         "restore-goes-on-too-far",
@@ -305,7 +307,7 @@ PLANTS = (
             "        kept, _ = batch.split(end)\n        self.task.restore(tp, kept, min(reached, end))\n",
             "        kept = batch\n        self.task.restore(tp, kept, max(reached, end))\n",
         ),
-        tests="hosting simulation",
+        tests="hosting/restoring hosting/tasks simulation/test_projects.py",
     ),
     _plant(
         "promoted-standby-is-behind",
@@ -326,7 +328,7 @@ PLANTS = (
                 "        _compare_inputs(opened)\n    except"
             ),
         ),
-        tests="hosting worker simulation",
+        tests="hosting/restoring hosting/tasks worker/tasks simulation/test_projects.py",
     ),
     _plant(
         "standby-positions-run-ahead",
@@ -336,7 +338,7 @@ PLANTS = (
             "            self.task.restore(tp, kept, self.positions[tp])\n",
             "            self.task.restore(tp, kept.split(kept.end - 1)[0], self.positions[tp])\n",
         ),
-        tests="hosting simulation",
+        tests="hosting/restoring hosting/tasks simulation/test_projects.py",
     ),
     _plant(
         "foreign-state-is-kept",
@@ -346,7 +348,7 @@ PLANTS = (
             "    if start > last or 0 < start < first:\n",
             "    if 0 < start < first:\n",
         ),
-        tests="hosting state simulation",
+        tests="hosting/restoring hosting/tasks state/test_snapshots.py simulation/test_projects.py",
     ),
     _plant(
         "snapshot-before-the-commit",
@@ -370,31 +372,31 @@ PLANTS = (
                 "            checkpoint = replace(active.checkpoint(), directory=self._early)\n"
             ),
         ),
-        tests="hosting worker state simulation",
+        tests="hosting/tasks worker/tasks state/test_snapshots.py simulation/test_projects.py",
     ),
     _plant(
         "snapshot-ahead-is-used",
         "A snapshot that is ahead of its changelog is used.",
         (_SNAPSHOTS, "        if offset > last[tp]:\n", "        if False:\n"),
-        tests="hosting state simulation",
+        tests="hosting/restoring hosting/tasks state/test_snapshots.py simulation/test_projects.py",
     ),
     _plant(
         "range-ends-two-early",
         "A range counts as read at its end minus two.",
         (_RANGES, "                if last >= end - 1:\n", "                if last >= end - 2:\n"),
-        tests="hosting spark test_kafka_reaching.py simulation",
+        tests="hosting/tasks spark test_kafka_reaching.py simulation/test_projects.py",
     ),
     _plant(
         "poll-skips-after-an-error",
         "A poll with an error discards the records that came with it.",
         (_CONSUMER, "                self._read_again(messages)\n", ""),
-        tests="simulation test_kafka_errors.py hosting",
+        tests="simulation/test_projects.py test_kafka_errors.py hosting/tasks",
     ),
     _plant(
         "uncommitted-records-are-read",
         "Consumers read records of transactions that were aborted or are open.",
         (_CONSUMER, '    "isolation.level": "read_committed",\n', '    "isolation.level": "read_uncommitted",\n'),
-        tests="simulation hosting",
+        tests="simulation/test_projects.py hosting/tasks",
     ),
     _plant(
         "resume-at-the-start",
@@ -408,7 +410,7 @@ PLANTS = (
                 "        self._consumer.assign({**starts, **later})\n"
             ),
         ),
-        tests="worker/tasks simulation",
+        tests="worker/tasks simulation/test_projects.py",
     ),
     # Membership
     _plant(
@@ -419,7 +421,7 @@ PLANTS = (
             "        return min(self.heartbeat_interval_ms, self.session_timeout_ms / 3) / 1000\n",
             "        return self.session_timeout_ms * 2 / 1000\n",
         ),
-        tests="test_membership.py simulation worker/group",
+        tests="test_membership.py simulation/test_projects.py worker/group",
     ),
     _plant(
         "forgotten-member-keeps-its-id",
@@ -429,7 +431,7 @@ PLANTS = (
             '            self._member_id = ""\n        if code in _FORGOTTEN',
             "            pass\n        if code in _FORGOTTEN",
         ),
-        tests="test_membership.py simulation worker/group",
+        tests="test_membership.py simulation/test_projects.py worker/group",
     ),
     _plant(
         "static-member-leaves",
@@ -439,14 +441,14 @@ PLANTS = (
             "        if self._config.group_instance_id is not None or not self._member_id:\n",
             "        if not self._member_id:\n",
         ),
-        tests="test_membership.py simulation worker/group",
+        tests="test_membership.py simulation/test_projects.py worker/group",
         remark="Histories have no static members, and it costs a rebalance only.",
     ),
     _plant(
         "second-rebalance-is-missed",
         "A member that hears of a rebalance does not join again.",
         (_MEMBER, "            self._rejoins.set()\n            return False\n", "            return True\n"),
-        tests="test_membership.py simulation worker/group",
+        tests="test_membership.py simulation/test_projects.py worker/group",
     ),
     # Bounded runs
     _plant(
@@ -457,13 +459,13 @@ PLANTS = (
             "    if all(starts[tp] >= wanted.end for tp, wanted in work.ranges.items()):\n        return True\n",
             "",
         ),
-        tests="spark simulation",
+        tests="spark simulation/test_projects.py",
     ),
     _plant(
         "run-starts-anywhere",
         "A bounded run processes its range although the task is at another offset.",
         (_RUN, "    if elsewhere:\n        tp = elsewhere[0]\n", "    if False:\n        tp = elsewhere[0]\n"),
-        tests="spark simulation",
+        tests="spark simulation/test_projects.py",
     ),
     _plant(
         "level-reads-unsettled-ends",
@@ -473,13 +475,13 @@ PLANTS = (
             "        ends = self._admin.settled_end_offsets({tp for tps in written.values() for tp in tps})\n        for level",
             "        ends = self._admin.end_offsets({tp for tps in written.values() for tp in tps})\n        for level",
         ),
-        tests="spark simulation",
+        tests="spark simulation/test_projects.py",
     ),
     _plant(
         "run-next-to-workers",
         "A bounded run does not wait for the end of workers.",
         ("hosting/alone.py", "        await_no_members(connected)\n        yield", "        yield"),
-        tests="hosting spark simulation",
+        tests="hosting/tasks spark simulation/test_projects.py",
         remark="Nothing is wrong: each task has one owner anyway.",
     ),
     _plant(
@@ -490,7 +492,7 @@ PLANTS = (
             "        return self._sizes[offset] - waiting\n",
             "        return self._sizes[offset] - waiting + 1\n",
         ),
-        tests="runtime simulation",
+        tests="runtime simulation/test_projects.py",
     ),
     # Releases
     _plant(
@@ -508,7 +510,7 @@ PLANTS = (
                 "        cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))\n"
             ),
         ),
-        tests="releases simulation",
+        tests="releases simulation/test_projects.py",
         remark="Histories have no releases.",
     ),
     _plant(
@@ -519,7 +521,7 @@ PLANTS = (
             "            producer.init()\n            check()\n",
             "            check()\n            producer.init()\n",
         ),
-        tests="releases simulation",
+        tests="releases simulation/test_projects.py",
         remark="Histories have no releases.",
     ),
     _plant(
@@ -530,7 +532,7 @@ PLANTS = (
             "        changed = replace(release, epoch=release.epoch + 1, pause_ms=pause_ms, corrections_ms=corrections_ms)\n",
             "        changed = replace(release, pause_ms=pause_ms, corrections_ms=corrections_ms)\n",
         ),
-        tests="releases simulation",
+        tests="releases simulation/test_projects.py",
         remark="Histories have no releases.",
     ),
     _plant(
@@ -541,7 +543,7 @@ PLANTS = (
             "                self._notes.write(release.app, values, lambda: self.require(release))\n                break\n",
             "                self._notes.write(release.app, values, lambda: None)\n                break\n",
         ),
-        tests="releases hosting simulation",
+        tests="hosting/control releases hosting/tasks simulation/test_projects.py",
         remark="Histories have no releases.",
     ),
     _plant(
@@ -552,7 +554,7 @@ PLANTS = (
             "        return self.publication.topics == publication.topics or not self.task.needs_commit\n",
             "        return True\n",
         ),
-        tests="releases worker hosting simulation",
+        tests="hosting/control releases worker/tasks hosting/tasks simulation/test_projects.py",
         remark="Histories have no releases.",
     ),
 )

@@ -27,7 +27,7 @@ from riverrun.kafka import librdkafka
 from riverrun.records import TopicPartition
 from riverrun.simulation.brokers import NewOffset
 from riverrun.simulation.group_metadata import as_metadata
-from riverrun.simulation.line import Line, as_kafka_error
+from riverrun.simulation.line import PAUSE_SECONDS, Line, as_kafka_error
 from riverrun.simulation.refusals import LostError, RefusedError
 from riverrun.simulation.subscriber import OUTSIDE, Subscriber
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from riverrun.simulation.groups import Caller
     from riverrun.simulation.partition_log import Entry, PartitionLog
     from riverrun.simulation.subscriber import OnRebalance
+    from riverrun.simulation.waiting import Waiting
 
 _FOREVER_SECONDS = 365 * 86_400.0
 _RESETS: Mapping[str, int] = {
@@ -89,6 +90,7 @@ class MemoryConsumer:
         self._events: deque[Message] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._subscriber = Subscriber(brokers, self._line.client_id, self._group, settings)
+        self._pauses_until_s = 0.0
         self._is_closed = False
 
     # Positions
@@ -158,7 +160,7 @@ class MemoryConsumer:
                 left_s = deadline - waiting.now_s()
                 if len(found) >= num_messages or left_s <= 0:
                     return found
-                waiting.wait_until(self._has_something, left_s)
+                self._await_news(waiting, left_s)
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Return one message, if there is one before the timeout."""
@@ -273,6 +275,8 @@ class MemoryConsumer:
         while self._calls:
             self._calls.popleft()()
         error = self._subscriber.take_part(self)
+        if self._subscriber.must_pause:
+            self._pause()
         if error is not None:
             self._events.append(Message(topic=None, partition=-1, error=error))
 
@@ -299,8 +303,18 @@ class MemoryConsumer:
         try:
             self._line.once("Fetch", partial(self._read_all, found, count))
         except (LostError, RefusedError):
-            # The library fetches again.
-            return
+            self._pause()
+
+    def _pause(self) -> None:
+        """Try again a moment later, as the library does."""
+        self._pauses_until_s = self._brokers.waiting.now_s() + PAUSE_SECONDS
+
+    def _await_news(self, waiting: Waiting, at_most_s: float) -> None:
+        pause_s = self._pauses_until_s - waiting.now_s()
+        if pause_s > 0:
+            waiting.wait_until(lambda: bool(self._events or self._calls), min(at_most_s, pause_s))
+        else:
+            waiting.wait_until(self._has_something, at_most_s)
 
     def _read_all(self, found: list[Message], count: int) -> None:
         for tp, reader in tuple(self._readers.items()):

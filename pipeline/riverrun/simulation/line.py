@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = 0.1
 """The library's `retry.backoff.ms`."""
 
 
@@ -53,7 +53,7 @@ class Line:
     def pause(self, at_most_s: float) -> None:
         """Wait before another attempt."""
         with self.brokers.waiting as waiting:
-            waiting.wait_until(lambda: False, min(_PAUSE_SECONDS, at_most_s))
+            waiting.wait_until(lambda: False, min(PAUSE_SECONDS, at_most_s))
 
     def metadata(self, topic: str | None, within_s: float) -> ClusterMetadata:
         """Return what the brokers say about a topic; by default about all."""

@@ -53,6 +53,8 @@ class Subscriber:
         self._generation = -1
         self._given: list[TopicPartition] | None = None
         self._must_rejoin = False
+        self.must_pause = False
+        """Whether the last request of `take_part` had no answer, or one that the library tries again after a pause."""
         brokers.join_background(self)
 
     @property
@@ -103,12 +105,13 @@ class Subscriber:
         try:
             self._ask("Heartbeat", lambda: self._brokers.heartbeat(self._group, caller))
         except LostError:
-            pass
+            self.must_pause = True
         except RefusedError as error:
             self._note(error)
 
     def take_part(self, consumer: Any) -> KafkaError | None:
         """Do what is due: give up partitions, join, take a plan. Return an error that must be reported."""
+        self.must_pause = False
         if not self._topics:
             return None
         try:
@@ -121,7 +124,7 @@ class Subscriber:
                 self._give_up(consumer, is_lost=not self._member_id)
             self._advance(consumer)
         except LostError:
-            return None
+            self.must_pause = True
         except RefusedError as error:
             return self._refused(error)
         return None
@@ -188,7 +191,8 @@ class Subscriber:
             call(consumer, [ClientTopicPartition(*tp) for tp in given])
 
     def _refused(self, error: RefusedError) -> KafkaError | None:
-        if error.code in RETRIED or self._note(error):
+        self.must_pause = error.code in RETRIED
+        if self.must_pause or self._note(error):
             return None
         self._joins = self._syncs = None
         is_final = error.code == KafkaError.FENCED_INSTANCE_ID

@@ -189,9 +189,9 @@ class Turns:
         return actor is not None and actor.is_killed
 
     @property
-    def actors(self) -> int:
-        """Return the number of actors that have not ended."""
-        return len(self._actors)
+    def awake(self) -> int:
+        """Return the number of actors that have not ended, and are not suspended."""
+        return sum(not actor.host.is_suspended for actor in self._actors)
 
     @property
     def hosts(self) -> list[Host]:

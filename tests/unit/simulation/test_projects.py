@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from riverrun.errors import StreamsError
+from riverrun.errors import BrokerError, StreamsError
 from riverrun.simulation.turns import StuckTurnError
 from riverrun.testing import Cluster, Fault
 from tests.unit.simulation.test_turns import interrupted_after
@@ -324,6 +324,55 @@ def test_faults_return_nothing_for_a_request_that_passes() -> None:
         views.app.run()
         assert views.is_exact()
     assert not faults.left
+
+
+def test_a_host_without_a_connection_is_told_that_a_later_attempt_may_succeed() -> None:
+    class Cut:
+        def fault(self, _client_id: str, _request: str) -> Fault | None:
+            return Fault(is_lost_before=True) if opened.turns.host.name == "cut off" else None
+
+    with Cluster(faults=Cut()) as opened:
+        views = Views(opened)
+        host = opened.start("cut off", lambda: opened.project().app("views", build).run())
+        with pytest.raises(BrokerError) as raised:
+            host.join(timedelta(minutes=5))
+        assert raised.value.retriable
+        assert "resolved" not in raised.value.message
+        views.app.run()
+
+
+def test_a_worker_is_scaled_and_stopped(cluster: Cluster, views: Views) -> None:
+    worker = cluster.start_worker(views.app, threads=1)
+    views.write()
+    worker.scale(2)
+    cluster.wait_until(views.is_exact, timedelta(minutes=5))
+    worker.stop(timedelta(minutes=2))
+    assert (worker.is_alive, worker.error) == (False, None)
+    views.write()
+    views.app.run()
+    assert views.is_exact()
+
+
+def test_a_worker_that_hangs_does_not_stop(cluster: Cluster, views: Views) -> None:
+    worker = cluster.start_worker(views.app)
+    cluster.advance(timedelta(minutes=1))
+    worker.suspend()
+    with pytest.raises(StreamsError, match="'worker' has not ended after"):
+        worker.stop(timedelta(minutes=2))
+
+
+def test_a_suspended_worker_sleeps_through_a_week_and_a_release(cluster: Cluster, views: Views) -> None:
+    views.write()
+    worker = cluster.start_worker(views.app)
+    cluster.wait_until(views.is_exact, timedelta(minutes=5))
+    worker.suspend()
+    cluster.advance(timedelta(days=6))
+    views.app.release("v2").reprocess().gate().cut()
+    worker.resume()
+    cluster.advance(timedelta(minutes=10))
+    views.write()
+    views.app.run()
+    assert views.published() == {f"{page}!": count for page, count in views.expected.items()}
 
 
 def test_a_cluster_is_entered_once(cluster: Cluster) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from riverrun.simulation.faults import NO_FAULT
+from riverrun.simulation.faults import NO_FAULT, Fault
 from riverrun.testing import Cluster
 from tests.unit.simulation.test_projects import Views
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.simulation.faults import Fault
+    from riverrun.simulation.turns import Host
 
 LOOK_UPS = {"Metadata", "DescribeTopicPartitions", "ListOffsets", "DescribeConfigs", "FindCoordinator"}
 
@@ -53,3 +54,42 @@ def test_a_worker_looks_up_no_more_than_it_did() -> None:
         views.write()
         cluster.start_worker(views.app)
         assert asked.during(lambda: cluster.advance(timedelta(minutes=1))) <= 345
+
+
+class CutOff:
+    """Loses all requests of a host, and counts them, once it is cut off."""
+
+    def __init__(self) -> None:
+        self.host = ""
+        self.lost: Counter[str] = Counter()
+
+    def fault(self, cluster: Cluster, request: str) -> Fault | None:
+        host: Host | None = cluster.turns.host
+        while host is not None and host.name != self.host:
+            host = host.parent
+        if host is None:
+            return None
+        self.lost[request] += 1
+        return Fault(is_lost_before=True)
+
+
+def test_a_worker_that_is_cut_off_tries_again_ten_times_a_second_at_most() -> None:
+    cut_off = CutOff()
+
+    class Faults:
+        def fault(self, _client_id: str, request: str) -> Fault | None:
+            return cut_off.fault(cluster, request)
+
+    with Cluster(seed=1, faults=Faults()) as cluster:
+        views = Views(cluster)
+        views.app.run()
+        views.app.release("v2").reprocess()
+        cluster.start_worker(views.app, "worker")
+        cluster.advance(timedelta(minutes=1))
+        cut_off.host = "worker"
+        views.write()
+        views.app.release().abort()
+        cluster.advance(timedelta(seconds=10))
+        consumers = 6
+        assert cut_off.lost["Fetch"]
+        assert {name: count for name, count in cut_off.lost.items() if count > 100 * consumers} == {}

@@ -1,0 +1,81 @@
+"""Histories of releases: `PYTHONHASHSEED=0 python -m tests.histories.releases FIRST [COUNT]`.
+
+Workers, runs, and operators who release, judge, switch, roll back, repair and repeat themselves, all drawn from a seed, with
+faults. What is public must be right at every moment (`watch`), and complete in the end (`ending`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from contextlib import contextmanager, suppress
+from random import Random
+from typing import TYPE_CHECKING
+
+from riverrun.errors import ForgottenOffsetsError
+from riverrun.simulation.cluster import Cluster
+from tests.histories import commands
+from tests.histories.commands import JUDGE
+from tests.histories.ending import end
+from tests.histories.events import happening, operate, pass_time, produce
+from tests.histories.failing import Failing
+from tests.histories.scene import Kind, Scene
+from tests.histories.versions import LOGS, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def _explained(scene: Scene, seed: int) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"Repeat it: PYTHONHASHSEED=0 python -m tests.histories.releases {seed}")
+        error.add_note("\n".join(scene.said))
+        error.add_note(f"{scene.kind}; errors of actors: {scene.cluster.turns.errors}")
+        raise
+
+
+def tell(seed: int, *, events: int = 30) -> Scene:
+    """Let a hiscene of releases happen, and check what is public."""
+    random, faults = Random(seed), Failing(seed)
+    kind = Kind.drawn(random)
+    JUDGE.is_strict = False
+    with Cluster(seed=seed, faults=faults) as cluster:
+        faults.turns = cluster.turns
+        policy = random.choice([{}, {"cleanup.policy": "compact"}])
+        for name in ("clicks", *LOGS, *TABLES):
+            cluster.create_topic(name, 2, policy if name in TABLES else {})
+        scene = Scene(cluster, random, faults, kind)
+        weights, calls = zip(*happening(kind), strict=True)
+        # Then a person decides, and the rest is not to be foreseen.
+        with _explained(scene, seed), suppress(ForgottenOffsetsError):
+            produce(scene)
+            operate(scene, commands.run)
+            pass_time(scene)
+            for _ in range(events):
+                random.choices(calls, weights)[0](scene)
+                scene.check()
+            end(scene)
+        scene.say(f"{cluster.turns.count} turns, checksum {cluster.turns.trace:08x}")
+        return scene
+
+
+def main(first: int, count: int = 1) -> None:
+    """Run histories of consecutive seeds; print a single one."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        sys.exit("Set PYTHONHASHSEED=0: otherwise sets have another order each time")
+    logging.disable(logging.CRITICAL)
+    began = time.monotonic()
+    for seed in range(first, first + count):
+        scene = tell(seed)
+        print("\n".join(scene.said) if count == 1 else f"seed {seed}: {scene.said[-1].strip()}", flush=True)
+    took_s = time.monotonic() - began
+    print(f"{count} histories in {took_s:.1f} s, {60 * count / took_s:.0f} per minute")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -34,8 +34,15 @@ class Plant:
     histories: str = "tests.histories"
 
 
-def _plant(name: str, says: str, *edits: tuple[str, str, str], tests: str, remark: str = "") -> Plant:
-    return Plant(name, says, tuple(Edit(*each) for each in edits), tuple(tests.split()), remark)
+def _plant(
+    name: str,
+    says: str,
+    *edits: tuple[str, str, str],
+    tests: str,
+    remark: str = "",
+    histories: str = "tests.histories",
+) -> Plant:
+    return Plant(name, says, tuple(Edit(*each) for each in edits), tuple(tests.split()), remark, histories)
 
 
 _OWNERSHIP = "hosting/ownership.py"
@@ -511,7 +518,7 @@ PLANTS = (
             ),
         ),
         tests="releases simulation/test_projects.py",
-        remark="Histories have no releases.",
+        histories="tests.histories.releases",
     ),
     _plant(
         "check-before-the-differ-fences",
@@ -522,7 +529,7 @@ PLANTS = (
             "            check()\n            producer.init()\n",
         ),
         tests="releases simulation/test_projects.py",
-        remark="Histories have no releases.",
+        histories="tests.histories.releases",
     ),
     _plant(
         "release-epoch-stays",
@@ -533,7 +540,7 @@ PLANTS = (
             "        changed = replace(release, pause_ms=pause_ms, corrections_ms=corrections_ms)\n",
         ),
         tests="releases simulation/test_projects.py",
-        remark="Histories have no releases.",
+        histories="tests.histories.releases",
     ),
     _plant(
         "release-is-written-unchecked",
@@ -544,7 +551,7 @@ PLANTS = (
             "                self._notes.write(release.app, values, lambda: None)\n                break\n",
         ),
         tests="hosting/control releases hosting/tasks simulation/test_projects.py",
-        remark="Histories have no releases.",
+        histories="tests.histories.releases",
     ),
     _plant(
         "outputs-change-within-a-transaction",
@@ -555,6 +562,6 @@ PLANTS = (
             "        return True\n",
         ),
         tests="hosting/control releases worker/tasks hosting/tasks simulation/test_projects.py",
-        remark="Histories have no releases.",
+        histories="tests.histories.releases",
     ),
 )

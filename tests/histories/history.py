@@ -108,7 +108,7 @@ class RandomFaults:
         self._asked_before_event: Counter[tuple[str, str]] = Counter()
         self._planned: dict[tuple[str, str, int], Fault] = {}
         self._moments: dict[tuple[str, str, int], tuple[Callable[[], None], float]] = {}
-        self._cut_off: dict[str, tuple[float, Fault]] = {}
+        self._failing: dict[str, tuple[float, Fault]] = {}
 
     def begin_event(self) -> None:
         """Number the requests of the next event from 1."""
@@ -123,9 +123,9 @@ class RandomFaults:
         """Call a function when a host sends the request of this number from now on, and delay the request."""
         self._moments[host, request, self._asked[host, request] + number] = call, delay_s
 
-    def cut_off(self, host: str, until_s: float, fault: Fault) -> None:
+    def fail_until(self, host: str, until_s: float, fault: Fault) -> None:
         """Let a fault happen to all requests of a host until a time, in seconds of the clock."""
-        self._cut_off[host] = until_s, fault
+        self._failing[host] = until_s, fault
 
     def fault(self, _client_id: str, request: str) -> Fault:
         if self.turns is None:
@@ -141,7 +141,7 @@ class RandomFaults:
             call, delay_s = moment
             call()
             return Fault(delay_s)
-        until_s, lost = self._cut_off.get(asked[0], (0.0, NO_FAULT))
+        until_s, lost = self._failing.get(asked[0], (0.0, NO_FAULT))
         if self.turns.now_ns / 1e9 < until_s:
             return lost
         planned = self._planned.pop(numbered, None)
@@ -154,7 +154,7 @@ class RandomFaults:
     def heal(self) -> None:
         """Let nothing more happen to requests."""
         self.rate = self.markers_until_s = 0.0
-        self._planned, self._moments, self._cut_off = {}, {}, {}
+        self._planned, self._moments, self._failing = {}, {}, {}
 
     def _drawn(self) -> Fault:
         if not self.rate or self._random.random() >= self.rate:
@@ -295,7 +295,7 @@ class Story:
 
     def cut_off(self, host: str, seconds: float, fault: Fault) -> None:
         """Let a fault happen to all requests of a host for some time."""
-        self.faults.cut_off(host, self.world.turns.now_ns / 1e9 + seconds, fault)
+        self.faults.fail_until(host, self.world.turns.now_ns / 1e9 + seconds, fault)
         self.say(f"for {seconds} s, each request of {host} {_fate(fault)}")
 
     def hold_markers(self, seconds: float) -> None:

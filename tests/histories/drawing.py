@@ -53,9 +53,10 @@ class Drawing:
         self.events.append(event(name, *arguments))
 
     def produce(self) -> None:
-        count = self.random.randrange(1, 30)
-        words = [f"{self.random.choice(KEYS)}{self.random.randrange(PARTITIONS)}" for _ in range(count)]
-        self.add("produce", tuple(words))
+        self.add("produce", self._records(self.random.randrange(1, 30)))
+
+    def _records(self, count: int) -> tuple[str, ...]:
+        return tuple(f"{self.random.choice(KEYS)}{self.random.randrange(PARTITIONS)}" for _ in range(count))
 
     def start_worker(self) -> None:
         name = self.random.choice(WORKERS)
@@ -142,6 +143,36 @@ class Drawing:
         self.add("pass_time", 1.0)
         self.add("resume_worker", name)
         self.add("pass_time", 5.0)
+
+    def die_within_a_commit(self) -> None:
+        """Hold a request of a commit, and kill its worker meanwhile."""
+        for name in self._started():
+            self._forget(name)
+            request = self.random.choice(["EndTxn", "EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn"])
+            self.add("plan_fault", name, request, self.random.choice([1, 2, 2, 3]), Fault(delay_s=4.0))
+            self.produce()
+            self.add("pass_time", self.random.choice([0.5, 2.0]))
+            self.produce()
+            self.add("pass_time", 1.0)
+            self.add("kill_worker", name)
+            self.start_worker()
+            self.add("pass_time", 8.0)
+
+    def lose_trickled(self) -> None:
+        """Write records one by one, and lose the disk of the worker that has processed them."""
+        for name in self._started():
+            self.add("trickle", self._records(20), self.random.choice([0.03, 0.1]))
+            self.add("kill_worker", name)
+            self.add("lose_disk", name)
+            self.add("start_worker", name)
+            self.add("pass_time", 8.0)
+
+    def _started(self) -> list[str]:
+        """Return a worker that runs, which is started if none does."""
+        if not self.running:
+            self.start_worker()
+            self.add("pass_time", 3.0)
+        return self._chosen()
 
     def _resume_during(self, successor: str, name: str) -> None:
         self.suspended.add(name)
@@ -246,15 +277,43 @@ WITH_RUNS: list[tuple[int, Callable[[Drawing], None]]] = [
 ]
 
 
+SCENES: list[tuple[int, Callable[[Drawing], None]]] = [
+    (3, Drawing.return_late),
+    (2, Drawing.take_over_late),
+    (2, Drawing.die_within_a_commit),
+    (2, Drawing.lose_trickled),
+    (1, Drawing.cut_off),
+    (1, Drawing.hold_markers),
+    (1, Drawing.kill_run_at_request),
+]
+"""Events that belong together, and lead where faults are likely."""
+SCENES_FROM = 10_000
+"""Histories of these seeds have scenes only."""
+_NUMBER_OF_SCENES = 5
+
+
 def drawn(seed: int) -> History:
     """Return the history of a seed."""
     random = Random(seed)
     cache_bytes, standbys = random.choice([0, 10_000_000]), random.choice([0, 0, 1])
     has_snapshots, purge_ms = random.choice([True, False]), random.choice([500, 30_000])
     has_workers, has_runs = random.choice([(True, False), (True, True), (False, True)])
-    weights, draws = zip(*ALWAYS + WITH_WORKERS * has_workers + WITH_RUNS * has_runs, strict=True)
+    most_fetched = random.choice([1_000, 1_000, 3])
+    kinds, count = ALWAYS + WITH_WORKERS * has_workers + WITH_RUNS * has_runs, NUMBER_OF_EVENTS
+    if seed >= SCENES_FROM:
+        kinds, count, has_workers = SCENES, _NUMBER_OF_SCENES, True
+    weights, draws = zip(*kinds, strict=True)
     drawing = Drawing(random)
-    for draw in random.choices(draws, weights, k=NUMBER_OF_EVENTS):
+    for draw in random.choices(draws, weights, k=count):
         draw(drawing)
     events = tuple(drawing.events)
-    return History(seed, cache_bytes, standbys, has_snapshots, purge_ms, has_workers, events)
+    return History(
+        seed,
+        cache_bytes,
+        standbys,
+        has_snapshots,
+        purge_ms,
+        most_fetched,
+        has_workers,
+        events,
+    )

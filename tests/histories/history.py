@@ -34,7 +34,7 @@ FEW = 8
 LONGEST_RECOVERY_SECONDS = 900
 LONGEST_STOP_SECONDS = 120
 _SESSION_SECONDS = 6
-_SNAPSHOT_MS = 2_000
+_SNAPSHOT_MS = 300
 
 
 class WrongError(AssertionError):
@@ -82,6 +82,7 @@ class History:
     standbys: int
     has_snapshots: bool
     purge_ms: int
+    most_fetched: int
     by_workers: bool
     events: tuple[Event, ...]
 
@@ -203,6 +204,12 @@ class Story:
             producer.produce("in", key=b"k", value=word.encode(), partition=partition)
         producer.flush(60)
         self.say(f"{len(records)} records are written" + (f": {' '.join(records)}" if len(records) <= FEW else ""))
+
+    def trickle(self, records: tuple[str, ...], pause_s: float) -> None:
+        """Write records one after the other, so that some are uncommitted at any time."""
+        for record in records:
+            self.produce((record,))
+            self.world.turns.sleep(pause_s)
 
     def start_worker(self, name: str) -> None:
         """Start a worker that does not run."""
@@ -428,6 +435,7 @@ def opened(history: History, directory: Path) -> Iterator[Story]:
     with Cluster(seed=history.seed, faults=faults) as cluster:
         made = World(cluster, counts, directory, streams)
         faults.turns = cluster.turns
+        cluster.brokers.most_fetched = history.most_fetched
         Admin(cluster.kafka).create_topics([TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out")])
         yield Story(made, faults, caches=history.cache_bytes > 0)
 

@@ -174,6 +174,7 @@ def test_every_record_is_counted_once(tmp_path):
         standbys={history.standbys},
         has_snapshots={history.has_snapshots},
         purge_ms={history.purge_ms},
+        most_fetched={history.most_fetched},
         by_workers={history.by_workers},
         events=(
 {events}        ),

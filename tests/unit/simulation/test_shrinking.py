@@ -26,7 +26,9 @@ def gone_wrong(history: History) -> Failure | None:
 
 
 def found(*events: Event) -> Failure:
-    history = History(7, 10_000_000, 1, has_snapshots=True, purge_ms=500, by_workers=True, events=events)
+    history = History(
+        7, 10_000_000, 1, has_snapshots=True, purge_ms=500, most_fetched=3, by_workers=True, events=events
+    )
     failure = gone_wrong(history)
     assert failure is not None
     return failure
@@ -43,7 +45,9 @@ def test_only_events_and_records_that_matter_remain() -> None:
     )
     shrunk = Shrinking(failure, 400, fails=gone_wrong).shrink()
     wanted = (event("produce", ("c1",)), event("kill_worker", "one"))
-    assert shrunk.history == History(7, 0, 0, has_snapshots=False, purge_ms=500, by_workers=True, events=wanted)
+    assert shrunk.history == History(
+        7, 0, 0, has_snapshots=False, purge_ms=500, most_fetched=3, by_workers=True, events=wanted
+    )
     assert numbered(shrunk).endswith("2. worker one is killed\nThen: WrongError: c is counted twice")
 
 
@@ -71,6 +75,7 @@ def test_drawn_faults_become_events_that_can_be_left_out() -> None:
         0,
         has_snapshots=False,
         purge_ms=500,
+        most_fetched=3,
         by_workers=True,
         events=(event("change_faults", 0.1), event("pass_time", 1.0)),
     )

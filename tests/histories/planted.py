@@ -3,7 +3,7 @@
 Each fault is planted alone, into a copy of the package. Histories of consecutive seeds happen until one goes wrong; then the
 tests that the plant names run. The table on the page has what was found last; without names, all plants are tried again.
 
-`--shrink NAME SEED` shrinks a history that goes wrong with a plant.
+`--shrink NAME SEED [ATTEMPTS]` shrinks a history that goes wrong with a plant.
 """
 
 from __future__ import annotations
@@ -187,11 +187,11 @@ def main(target: Path, names: Sequence[str]) -> None:
                 target.write_text(page(outcomes))
 
 
-def shrink(name: str, seed: str) -> None:
+def shrink(name: str, seed: str, *attempts: str) -> None:
     """Shrink a history that goes wrong with a plant."""
     plant = next(each for each in PLANTS if each.name == name)
     with copied() as copy, planted(plant, copy):
-        print(_run(["-m", "tests.histories", "--shrink", seed], copy, _LONGEST_SHRINKING_SECONDS)[1])
+        print(_run(["-m", "tests.histories", "--shrink", seed, *attempts], copy, _LONGEST_SHRINKING_SECONDS)[1])
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ PLANTS = (
             "            point = committed_point(connected, spec, self._fenced_commits())\n            lock.init()\n",
         ),
         tests="hosting/tasks simulation/test_projects.py",
+        remark="Two processes have to claim one task within moments.",
     ),
     _plant(
         "offsets-before-the-fence",
@@ -97,6 +98,7 @@ PLANTS = (
             ),
         ),
         tests="hosting/tasks simulation/test_projects.py",
+        remark="The owner has to commit between a read and the fence that follows it.",
     ),
     _plant(
         "owner-is-not-named",
@@ -113,6 +115,7 @@ PLANTS = (
             "            return commits\n",
         ),
         tests="hosting/tasks simulation/test_projects.py",
+        remark="Markers have to be held exactly while an owner is replaced.",
     ),
     _plant(
         "fenced-owner-continues",
@@ -123,6 +126,7 @@ PLANTS = (
             "        if False:\n            raise",
         ),
         tests="hosting/tasks worker/tasks simulation/test_projects.py",
+        remark="Owners fence each other more often, and each continues from what is committed.",
     ),
     _plant(
         "release-undoes-a-commit",
@@ -133,6 +137,7 @@ PLANTS = (
             "            if True:\n",
         ),
         tests="hosting/tasks worker/tasks simulation/test_projects.py",
+        remark="A task has to be revoked between its takeover and its start, after a successor has committed.",
     ),
     _plant(
         "release-before-the-lock",
@@ -148,6 +153,7 @@ PLANTS = (
             "                lock.init()\n                lock.commit(self.released())\n",
         ),
         tests="hosting/tasks worker/tasks simulation/test_projects.py",
+        remark="A successor has to commit between the comparison and the lock.",
     ),
     # Producers
     _plant(
@@ -172,6 +178,7 @@ PLANTS = (
             '            return UnknownOutcomeError(f"{doing}: fenced")\n',
         ),
         tests="hosting/tasks test_kafka_errors.py simulation/test_projects.py",
+        remark="Nothing is wrong: the claim finds the commit of the other owner before it takes the task over again.",
     ),
     _plant(
         "producer-outlives-a-failure",
@@ -284,6 +291,7 @@ PLANTS = (
             "            pass\n        for active",
         ),
         tests="worker/tasks simulation/test_projects.py",
+        remark="The topology has no table whose rows are removed when a task starts.",
     ),
     _plant(
         "purge-up-to-the-open-commit",
@@ -356,6 +364,7 @@ PLANTS = (
             "    if 0 < start < first:\n",
         ),
         tests="hosting/restoring hosting/tasks state/test_snapshots.py simulation/test_projects.py",
+        remark="No changelog is shortened or created again.",
     ),
     _plant(
         "snapshot-before-the-commit",
@@ -386,6 +395,7 @@ PLANTS = (
         "A snapshot that is ahead of its changelog is used.",
         (_SNAPSHOTS, "        if offset > last[tp]:\n", "        if False:\n"),
         tests="hosting/restoring hosting/tasks state/test_snapshots.py simulation/test_projects.py",
+        remark="No changelog is shortened or created again.",
     ),
     _plant(
         "range-ends-two-early",
@@ -429,6 +439,7 @@ PLANTS = (
             "        return self.session_timeout_ms * 2 / 1000\n",
         ),
         tests="test_membership.py simulation/test_projects.py worker/group",
+        remark="It costs rebalances only.",
     ),
     _plant(
         "forgotten-member-keeps-its-id",
@@ -439,6 +450,7 @@ PLANTS = (
             "            pass\n        if code in _FORGOTTEN",
         ),
         tests="test_membership.py simulation/test_projects.py worker/group",
+        remark="Brokers refuse the id, and the member tries again.",
     ),
     _plant(
         "static-member-leaves",
@@ -483,6 +495,7 @@ PLANTS = (
             "        ends = self._admin.end_offsets({tp for tps in written.values() for tp in tps})\n        for level",
         ),
         tests="spark simulation/test_projects.py",
+        remark="The next run processes what is left.",
     ),
     _plant(
         "run-next-to-workers",
@@ -518,6 +531,7 @@ PLANTS = (
             ),
         ),
         tests="releases simulation/test_projects.py",
+        remark="A run has to take a task over between the fence and the record, and hang for longer than its session.",
         histories="tests.histories.releases",
     ),
     _plant(
@@ -529,6 +543,7 @@ PLANTS = (
             "            check()\n            producer.init()\n",
         ),
         tests="releases simulation/test_projects.py",
+        remark="Two switches have to meet between the check and the fence.",
         histories="tests.histories.releases",
     ),
     _plant(

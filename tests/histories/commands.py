@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from riverrun.errors import ApprovalNeededError
+from riverrun.errors import ApprovalNeededError, RangeError, ReleaseError
 from riverrun.hosting.gated import HeldState
 from riverrun.hosting.release import BEGUN, SWITCHING, Step
 from riverrun.releases.chain import Through
@@ -71,7 +72,7 @@ class Operator:
         return self.random.random() < share
 
     def think(self) -> None:
-        self.cluster.advance(timedelta(seconds=self.random.choice([0.01, 0.01, 1, 30, 600])))
+        self.cluster.advance(timedelta(seconds=self.random.choice([0.01, 0.01, 1, 5, 60])))
 
     def all_times(self) -> tuple[str, str]:
         """Return the interval of all windows but the last ones, which may still change."""
@@ -191,7 +192,7 @@ def decide_held(operator: Operator) -> None:
 
 
 def look(operator: Operator) -> None:
-    """Look at everything, and change nothing."""
+    """Look at everything, also at what steps would do, and change nothing."""
     release = operator.app.release()
     before = release.status
     operator.app.release(operator.candidate()).plan()
@@ -200,3 +201,6 @@ def look(operator: Operator) -> None:
     release.releaser.log()
     if before.step in {Step.REPROCESSED, Step.GATED}:
         release.releaser.diff(10)
+    for step in ("start", "reprocess", "gate", "cut", "rollback", "retire", "abort"):
+        with suppress(ReleaseError, RangeError):
+            release.releaser.check(step, operator.candidate() if step in {"start", "retire"} else "")

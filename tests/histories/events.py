@@ -115,7 +115,7 @@ def kill_operator(scene: Scene) -> None:
 def strike(scene: Scene) -> None:
     """Kill or suspend an operator in the middle of a switch, or of another decision."""
     turns = scene.cluster.turns
-    if not turns.wait_until(lambda: scene.watch.is_deciding, 120):
+    if not turns.wait_until(lambda: scene.watch.is_deciding, 20):
         return
     turns.sleep(scene.random.choice([0, 0, 0.1, 1]) * scene.random.random())
     for name in scene.some(scene.busy()):
@@ -164,7 +164,7 @@ def cut_off(scene: Scene) -> None:
 
 
 def pass_time(scene: Scene) -> None:
-    seconds = scene.random.choice([0.1, 1, 5, 15, 60, 300])
+    seconds = scene.random.choice([0.1, 1, 1, 5, 15, 60])
     scene.cluster.advance(timedelta(seconds=seconds * scene.random.random()))
 
 

@@ -80,7 +80,7 @@ class Scene:
 
     def app(self, by: str = "main", version: str | None = None) -> App:
         """Return the application, as another process knows it."""
-        project = self.cluster.project(by=by)
+        project = self.cluster.project(machine=self.random.choice(["", "", "second"]), by=by)
         config: dict[str, Any] = {
             "processing.guarantee": self.kind.guarantee,
             "statestore.cache.max.bytes": self.kind.caches,

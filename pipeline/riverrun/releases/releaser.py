@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
     Dropped = tuple[Mapping[str, int], Mapping[str, int]]
 
+_DELETED = ""
+"""The digest of a version whose results are deleted: until all are gone, no code may continue them."""
+
 
 class Releaser:
     """Takes an application from one version to another. Every step can be run again.
@@ -288,10 +291,11 @@ class Releaser:
         chosen = retired_of(release, version)
         retired = self._versions.application(chosen)
         previous = None if chosen == release.previous else release.previous
-        digests = {name: digest for name, digest in release.digests.items() if name != chosen}
         begins = {name: begun for name, begun in release.begins.items() if name != chosen}
-        # The record first: nobody may roll back to a version that is deleted in part.
-        release = self._registry.write(replace(release, previous=previous, digests=digests, begins=begins))
+        # The record first: nobody may roll back to a version that is deleted in part, or continue its results.
+        release = self._registry.write(
+            replace(release, previous=previous, digests=release.digests | {chosen: _DELETED}, begins=begins)
+        )
         self._versions.discard(retired)
         return release
 
@@ -300,7 +304,8 @@ class Releaser:
         release = self.check("abort")
         candidate = self._versions.application(candidate_of(release))
         self._carrying.give_up(release, self._versions.application(release.live))
-        aborted = self._registry.write(release.to(Step.ABORTED, carry=None))
+        digests = release.digests | {candidate.version: _DELETED}
+        aborted = self._registry.write(release.to(Step.ABORTED, carry=None, digests=digests))
         self._versions.discard(candidate)
         return aborted
 

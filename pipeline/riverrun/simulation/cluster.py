@@ -120,13 +120,14 @@ class Cluster:
             self._until_exit.callback(self._refuse_failed)
         self._until_exit.__exit__(kind, error, at)
 
-    def project(self, config: str | Path | ProjectConfig | None = None, **given: Any) -> Riverrun:
+    def project(self, config: str | Path | ProjectConfig | None = None, *, machine: str = "", **given: Any) -> Riverrun:
         """Return a project on these brokers.
 
         Its bounded runs take the engine `local`, and local state is in a directory of the cluster, whatever the project says.
 
         Args:
             config: Path of `streams.toml`, whose `[kafka]` is not used. Defaults to a project without a file.
+            machine: Projects of one machine have their local state in common, such as the index of a gate and a switch.
             given: Further arguments of `Riverrun`.
 
         Raises:
@@ -142,7 +143,7 @@ class Cluster:
         elif not isinstance(config, ProjectConfig):
             look_beside(Path(config))
             config = ProjectConfig.load(Path(config), environ, kafka=self.kafka.properties)
-        overrides = {"bounded_engine": "local", "state_dir": str(self._directory / "state")}
+        overrides = {"bounded_engine": "local", "state_dir": str(self._directory / "machines" / machine / "state")}
         own = replace(config, kafka=self.kafka.properties, overrides={**config.overrides, **overrides})
         return Riverrun(own, clients=self.kafka.clients, **given)
 

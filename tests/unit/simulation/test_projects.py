@@ -375,6 +375,18 @@ def test_a_suspended_worker_sleeps_through_a_week_and_a_release(cluster: Cluster
     assert views.published() == {f"{page}!": count for page, count in views.expected.items()}
 
 
+def test_a_release_is_continued_on_another_machine(cluster: Cluster, views: Views) -> None:
+    views.write()
+    views.app.run()
+    views.app.release("v2").reprocess().gate()
+    other = cluster.project(machine="other", by="someone else").app("views", build, versions={"v2": marked})
+    views.write()
+    views.app.run()
+    assert other.release().cut().status.changed_by == "someone else"
+    views.app.release().rollback()
+    assert views.is_exact()
+
+
 def test_a_cluster_is_entered_once(cluster: Cluster) -> None:
     with pytest.raises(StreamsError, match="A cluster is entered once"):
         cluster.__enter__()

@@ -1,0 +1,63 @@
+"""Results of a version are deleted: once some may be gone, none of them is used again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from riverrun.kafka.admin import Admin
+from riverrun.testing import Cluster
+from tests.unit.simulation.test_projects import Views
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.project.release import AppRelease
+    from riverrun.simulation.faults import Fault
+
+TOPICS = ["views-v2-staging-view-counts", "views-v2-views-changelog", "views-v2-views-repartition"]
+
+
+class KilledBefore:
+    """Kills a host before its first request of a kind."""
+
+    def __init__(self, request: str) -> None:
+        self._request = request
+        self.cluster: Cluster | None = None
+
+    def fault(self, _client_id: str, request: str) -> Fault | None:
+        if self.cluster is not None and request == self._request and self.cluster.turns.host.name == "operator":
+            self.cluster.turns.kill(self.cluster.turns.host)
+        return None
+
+
+def abort(views: Views) -> AppRelease:
+    return views.app.release("v2").reprocess()
+
+
+def retire(views: Views) -> AppRelease:
+    return views.app.release("v2").reprocess().gate().cut().rollback()
+
+
+@pytest.mark.parametrize(
+    ("before", "gone"),
+    [(abort, []), *((abort, [topic]) for topic in TOPICS), (abort, TOPICS), (retire, TOPICS[:1])],
+)
+def test_a_version_that_was_deleted_in_part_is_computed_anew(
+    before: Callable[[Views], AppRelease], gone: list[str]
+) -> None:
+    faults = KilledBefore("DeleteTopics")
+    with Cluster(seed=2, faults=faults) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        release = before(views)
+        faults.cluster = cluster
+        operator = cluster.start("operator", getattr(release, before.__name__))
+        cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=5))
+        assert operator.error is None, "it was killed"
+        Admin(cluster.kafka).delete_topics(gone)
+        release.start().reprocess().gate().cut()
+        assert views.published() == {f"{page}!": count for page, count in views.expected.items()}

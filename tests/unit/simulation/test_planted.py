@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.histories.plants import PLANTS, Edit
 from tests.histories.planted import (
     PACKAGE,
     ROOT,
@@ -18,6 +17,10 @@ from tests.histories.planted import (
     planted,
     planted_text,
 )
+from tests.histories.plants import PLANTS, Edit
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAGE = ROOT / "docs/internals/planted-faults.md"
 

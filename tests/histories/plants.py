@@ -377,6 +377,9 @@ PLANTS = (
                 '            early = self._application.directory / f".early-{active.id}"\n'
                 "            shutil.rmtree(early, ignore_errors=True)\n            active._opened.backend.checkpoint(early)\n"
                 "            if commit_state(active):\n"
+                "                from riverrun.state.rocksdb import RocksDbBackend\n"
+                "                labelled = RocksDbBackend(early)\n"
+                "                labelled.write({}, active.applied())\n                labelled.close()\n"
                 "                self._early = early\n                self._publish(active)\n"
             ),
         ),

@@ -1,4 +1,4 @@
-"""Commands that operators give, by the calls of `Riverrun`."""
+"""Commands of operators, by the calls of `Riverrun`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def quality() -> object:
 
 @dataclass
 class Operator:
-    """A person who gives commands, or a schedule, in a process.
+    """A person or a schedule with commands, in a process.
 
     Args:
         began_ms: The time before which nothing has happened.
@@ -92,7 +92,7 @@ def take_chain(operator: Operator) -> None:
 
 
 def take_steps(operator: Operator) -> None:
-    """Take one step after the other, as a person does who looks at each."""
+    """Take one step after the other, with a look at each result."""
     release = operator.app.release(operator.candidate())
     if release.status.step not in SWITCHING:
         for step in (release.start, release.reprocess, release.gate):

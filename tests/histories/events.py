@@ -1,4 +1,4 @@
-"""What may happen in a history of releases, and how often."""
+"""Events in a history of releases, with their weights."""
 
 from __future__ import annotations
 

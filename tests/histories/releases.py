@@ -1,6 +1,6 @@
 """Histories of releases: `PYTHONHASHSEED=0 python -m tests.histories.releases FIRST [COUNT]`.
 
-Workers, runs, and operators who release, judge, switch, roll back, repair and repeat themselves, all drawn from a seed, with
+Workers, runs, and operators with all commands of releases, also repeated ones, are drawn from a seed, with
 faults. What is public must be right at every moment (`watch`), and complete in the end (`ending`).
 """
 

@@ -26,7 +26,7 @@ _SESSION_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What distinguishes a history from others.
+    """The properties of a whole history.
 
     Args:
         caches: Bytes of caches.
@@ -129,6 +129,8 @@ class Scene:
             self.say("brokers have forgotten too much: a person decides where to continue")
             raise error
         is_expected = isinstance(error, ReleaseError | RangeError)
+        # A worker has joined its group while its version is deleted.
+        is_expected = is_expected or (isinstance(error, BrokerError) and "group is not empty" in error.message)
         if not is_expected and not (isinstance(error, BrokerError) and error.retriable):
             raise error
 

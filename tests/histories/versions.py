@@ -37,7 +37,7 @@ class Click(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What distinguishes a version from the others.
+    """A version, by its differences from the first one.
 
     Args:
         pages: The page that it counts in the place of another one.

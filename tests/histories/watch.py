@@ -32,7 +32,7 @@ class Watch:
         release: The record of the application as it was committed last.
         rows: The last public value of each key, by table.
         logs: How often each record is in each log, by number.
-        lookers: Users who change nothing.
+        lookers: Users that must change nothing.
         damaged: Rows that another program has written, by topic and key.
         wrong: What should not have happened.
     """

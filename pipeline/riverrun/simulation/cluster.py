@@ -369,7 +369,7 @@ class ClusterWorker(ClusterHost):
         self.join(timedelta(seconds=max(0.0, ends_ns - self._turns.now_ns) / 1e9))
 
     def scale(self, threads: int) -> None:
-        """Set its number of stream threads. It takes threads up or gives them up as time passes."""
+        """Set its number of stream threads, which it reaches as time passes."""
         if self._await_begin(_LONGEST_BEGIN):
             self._begun[0].scale(threads)
 

@@ -1,4 +1,4 @@
-"""Workers and bounded runs count each record once, though hosts die, hang and are slow, and requests are lost."""
+"""Workers, bounded runs and releases publish each result once, though hosts die, hang and are slow, and requests are lost."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+RELEASES = "tests.histories.releases"
 
 
-def outcome(first: int, count: int = 1) -> str:
+def outcome(first: int, count: int = 1, *, of: str = "tests.histories") -> str:
     """Return what histories print. They have their own process: only with a fixed seed of hashes can they be repeated."""
-    command = [sys.executable, "-m", "tests.histories", str(first), str(count)]
+    command = [sys.executable, "-m", of, str(first), str(count)]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -28,6 +29,15 @@ def test_every_record_is_counted_once_in_some_histories() -> None:
 def test_a_seed_makes_the_same_history_again() -> None:
     first, again = (outcome(4).splitlines()[:-1] for _ in range(2))
     assert first == again
+
+
+def test_what_releases_make_public_is_right_in_some_histories() -> None:
+    assert "3 histories" in outcome(4004, 3, of=RELEASES)
+
+
+@pytest.mark.slow
+def test_what_releases_make_public_is_right_in_more_histories() -> None:
+    assert "12 histories" in outcome(5000, 12, of=RELEASES)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Plants faults and looks who finds them: `python -m tests.histories.planted docs/internals/planted-faults.md [NAME...]`.
+"""Plant faults, and look for what finds them: `python -m tests.histories.planted docs/internals/planted-faults.md [NAME...]`.
 
 Each fault is planted alone, into a copy of the package. Histories of consecutive seeds happen until one goes wrong; then the
 tests that the plant names run. The table on the page has what was found last; without names, all plants are tried again.
@@ -40,7 +40,7 @@ _NOBODY = "-"
 
 @dataclass(frozen=True)
 class Outcome:
-    """Who has found a plant: cells of the table."""
+    """The finders of a plant: cells of the table."""
 
     histories: str
     tests: str
@@ -149,8 +149,10 @@ def page(outcomes: dict[str, Outcome]) -> str:
 _HEAD = f"""# Planted faults
 
 `python -m tests.histories.planted docs/internals/planted-faults.md` writes this page. It plants one small fault at a time into
-a copy of the package, and looks who finds it: up to {HISTORIES} generated histories (`python -m tests.histories`), and tests in
-memory of the rooms concerned. A fault whose text is no longer in the code is an error. `tests/histories/plants.py` lists them.
+a copy of the package, and shows what finds it: up to {HISTORIES} generated histories (`python -m tests.histories`), and tests in
+memory of the rooms concerned. A fault whose text is no longer in the code is an error.
+
+`tests/histories/plants.py` lists the faults. An earlier drawing is one whose seeds no longer make these histories.
 
 | Plant | Fault | Histories | Tests in `tests/unit` | Remark |
 |---|---|---|---|---|"""

@@ -323,6 +323,7 @@ PLANTS = (
             "        kept = batch\n        self.task.restore(tp, kept, max(reached, end))\n",
         ),
         tests="hosting/restoring hosting/tasks simulation/test_projects.py",
+        remark="Nothing is wrong: a fenced owner writes nothing more.",
     ),
     _plant(
         "promoted-standby-is-behind",
@@ -344,6 +345,7 @@ PLANTS = (
             ),
         ),
         tests="hosting/restoring hosting/tasks worker/tasks simulation/test_projects.py",
+        remark="Standbys are rarely drawn, and behind for moments only.",
     ),
     _plant(
         "standby-positions-run-ahead",

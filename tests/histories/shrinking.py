@@ -161,7 +161,7 @@ def numbered(found: Failure) -> str:
 def as_test(history: History) -> str:
     """Return a test that lets a history happen again."""
     events = "".join(f"            {each!r},\n" for each in history.events)
-    return f'''"""Run it with PYTHONHASHSEED=0 python -m pytest -p no:randomly."""
+    return f'''"""Run it with PYTHONHASHSEED=0."""
 
 from riverrun.simulation.faults import Fault
 from tests.histories.history import History, event, tell

@@ -52,7 +52,7 @@ def test_a_module_is_as_before_once_its_plant_is_pulled_out(tmp_path: Path) -> N
     assert module.read_text() == text
 
 
-def test_the_page_has_every_plant_with_who_has_found_it() -> None:
+def test_the_page_has_every_plant_with_what_has_found_it() -> None:
     text = PAGE.read_text()
     found = outcomes_on(text)
     assert text == page(found)

@@ -149,7 +149,7 @@ def page(outcomes: dict[str, Outcome]) -> str:
 _HEAD = f"""# Planted faults
 
 `python -m tests.histories.planted docs/internals/planted-faults.md` writes this page. It plants one small fault at a time into
-a copy of the package, and shows what finds it: up to {HISTORIES} generated histories (`python -m tests.histories`), and tests in
+a copy of the package, and shows what finds it: up to {HISTORIES} histories (`python -m tests.histories`), or tests in
 memory of the rooms concerned. A fault whose text is no longer in the code is an error.
 
 `tests/histories/plants.py` lists the faults. An earlier drawing is one whose seeds no longer make these histories.

@@ -12,6 +12,7 @@ from riverrun.simulation.admin import MemoryAdminClient
 from riverrun.simulation.consumer import MemoryConsumer
 from riverrun.simulation.coordinator import MemoryConnection
 from riverrun.simulation.producer import MemoryProducer
+from riverrun.simulation.refusals import LostError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -65,16 +66,18 @@ class MemoryClients:
     ) -> dict[TopicPartition, int]:
         """See `Clients.log_sizes`."""
         brokers, wanted = self._brokers, set(topics)
-        return brokers.ask(
-            client_id,
-            "DescribeLogDirs",
-            lambda: {
-                TopicPartition(topic.name, number): log.size
-                for topic in brokers.topics
-                for number, log in enumerate(topic.logs)
-                if topic.name in wanted
-            },
-        )
+
+        def sizes() -> dict[TopicPartition, int]:
+            found = (topic for topic in brokers.topics if topic.name in wanted)
+            return {
+                TopicPartition(each.name, number): log.size for each in found for number, log in enumerate(each.logs)
+            }
+
+        try:
+            return brokers.ask(client_id, "DescribeLogDirs", sizes)
+        except (LostError, RefusedError):
+            # As with a real cluster, no sizes are better than no plan.
+            return {}
 
     @property
     def _brokers(self) -> Brokers:

@@ -203,3 +203,13 @@ def test_members_find_each_other_whatever_is_lost(
     first.place.close()
     until(lambda: second.knows(b"two"), "was alone", turn=lambda: cluster.pass_time(300))
     second.place.close()
+
+
+@pytest.mark.parametrize("fault", [LOST_BEFORE, LOST_AFTER, Fault(refusal=KafkaError.CLUSTER_AUTHORIZATION_FAILED)])
+def test_sizes_that_brokers_do_not_tell_are_left_out(
+    cluster: MemoryCluster, planned: Planned, unique: str, fault: Fault
+) -> None:
+    log = new_partition(cluster, unique)
+    planned.faults["DescribeLogDirs"] = [fault]
+    assert log.admin.log_sizes([unique]) == {}
+    assert log.admin.log_sizes([unique]) == {log.tp: 0}

@@ -1,13 +1,14 @@
-"""One history: records, hosts that start, stop, hang and die, and faults, all drawn from a seed; and its true result."""
+"""One history: records, hosts that start, stop, hang and die, and faults, as data; its execution, and its true result."""
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from riverrun import LONG, STRING, Consumed, Grouped, Produced, StreamsBuilder
 from riverrun.config import StreamsConfig
@@ -27,9 +28,13 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 KEYS = "abcdef"
+WORKERS = ["one", "two", "three"]
+FEW = 8
+"""So many records, or fewer, are named one by one."""
 LONGEST_RECOVERY_SECONDS = 900
 LONGEST_STOP_SECONDS = 120
-_SESSION_SECONDS = 10
+_SESSION_SECONDS = 6
+_SNAPSHOT_MS = 300
 
 
 class WrongError(AssertionError):
@@ -47,18 +52,113 @@ def counts() -> Topology:
     return builder.build()
 
 
+@dataclass(frozen=True)
+class Event:
+    """One event of a history: a method of `Story`, and its arguments."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"event({', '.join(map(repr, (self.name, *self.arguments)))})"
+
+
+def event(name: str, *arguments: Any) -> Event:
+    """Return an event, as histories print it."""
+    return Event(name, arguments)
+
+
+@dataclass(frozen=True)
+class History:
+    """All that a history is made of. It has parts that can be left out: events, and records that are written.
+
+    Args:
+        seed: Chooses the next turn.
+        by_workers: Whether workers, rather than bounded runs, count what is left in the end.
+    """
+
+    seed: int
+    cache_bytes: int
+    standbys: int
+    has_snapshots: bool
+    purge_ms: int
+    most_fetched: int
+    by_workers: bool
+    events: tuple[Event, ...]
+
+
 class RandomFaults:
-    """Loses requests, loses answers and delays, at a rate that changes."""
+    """Loses requests, loses answers and delays: those that are planned, and others at a rate that changes.
+
+    A request is known by its host, its name and its number among these, so drawn faults can be repeated as planned ones.
+
+    Args:
+        events: The number of events that have begun.
+        markers_until_s: Until this time, in seconds of the clock, brokers write no markers of transactions.
+        happened: The faults that were drawn, each with the number of events that had begun.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rate = 0.0
         self.turns: Turns | None = None
+        self.events = 0
+        self.markers_until_s = 0.0
+        self.happened: list[tuple[int, Event]] = []
         self._random = Random(seed)
+        self._asked: Counter[tuple[str, str]] = Counter()
+        self._asked_before_event: Counter[tuple[str, str]] = Counter()
+        self._planned: dict[tuple[str, str, int], Fault] = {}
+        self._moments: dict[tuple[str, str, int], tuple[Callable[[], None], float]] = {}
+        self._failing: dict[str, tuple[float, Fault]] = {}
 
-    def fault(self, _client_id: str, _request: str) -> Fault:
-        if not self.rate or self.turns is None or self.turns.host.name in {"main", "brokers"}:
+    def begin_event(self) -> None:
+        """Number the requests of the next event from 1."""
+        self.events += 1
+        self._asked_before_event = self._asked.copy()
+
+    def plan(self, host: str, request: str, number: int, fault: Fault) -> None:
+        """Let a fault happen to a later request of a host: 1 is its next one of this name."""
+        self._planned[host, request, self._asked[host, request] + number] = fault
+
+    def call_at(self, host: str, request: str, number: int, call: Callable[[], None], delay_s: float) -> None:
+        """Call a function when a host sends the request of this number from now on, and delay the request."""
+        self._moments[host, request, self._asked[host, request] + number] = call, delay_s
+
+    def fail_until(self, host: str, until_s: float, fault: Fault) -> None:
+        """Let a fault happen to all requests of a host until a time, in seconds of the clock."""
+        self._failing[host] = until_s, fault
+
+    def fault(self, _client_id: str, request: str) -> Fault:
+        if self.turns is None:
             return NO_FAULT
-        if self._random.random() >= self.rate:
+        if request == "WriteTxnMarkers" and self.turns.now_ns / 1e9 < self.markers_until_s:
+            return Fault(is_lost_before=True)
+        if self.turns.host.name in {"main", "brokers"}:
+            return NO_FAULT
+        asked = (_first(self.turns.host).name, request)
+        self._asked[asked] += 1
+        numbered = (*asked, self._asked[asked])
+        if (moment := self._moments.pop(numbered, None)) is not None:
+            call, delay_s = moment
+            call()
+            return Fault(delay_s)
+        until_s, lost = self._failing.get(asked[0], (0.0, NO_FAULT))
+        if self.turns.now_ns / 1e9 < until_s:
+            return lost
+        planned = self._planned.pop(numbered, None)
+        fault = planned or self._drawn()
+        if fault != NO_FAULT and planned is None:
+            number = self._asked[asked] - self._asked_before_event[asked]
+            self.happened.append((self.events, event("plan_fault", *asked, number, fault)))
+        return fault
+
+    def heal(self) -> None:
+        """Let nothing more happen to requests."""
+        self.rate = self.markers_until_s = 0.0
+        self._planned, self._moments, self._failing = {}, {}, {}
+
+    def _drawn(self) -> Fault:
+        if not self.rate or self._random.random() >= self.rate:
             return NO_FAULT
         kind = self._random.randrange(3)
         return Fault(
@@ -66,6 +166,11 @@ class RandomFaults:
             is_lost_before=kind == 1,
             is_lost_after=kind == 2,
         )
+
+
+def _first(host: Host) -> Host:
+    """Return the host itself, or the one that has started it."""
+    return host if host.parent is None else _first(host.parent)
 
 
 @dataclass
@@ -78,7 +183,6 @@ class Story:
     """
 
     world: World
-    random: Random
     faults: RandomFaults
     caches: bool
     said: list[str] = field(default_factory=list)
@@ -91,28 +195,31 @@ class Story:
 
     # Events
 
-    def produce(self) -> None:
-        """Write records."""
-        count = self.random.randrange(1, 30)
+    def produce(self, records: tuple[str, ...]) -> None:
+        """Write records: each is its word, then its partition."""
         producer = self.world.cluster.kafka.producer({})
-        for _ in range(count):
-            word = self.random.choice(KEYS)
+        for record in records:
+            word, partition = record[0], int(record[1:])
             self.expected[word] += 1
-            producer.produce("in", key=b"k", value=word.encode(), partition=self.random.randrange(PARTITIONS))
+            producer.produce("in", key=b"k", value=word.encode(), partition=partition)
         producer.flush(60)
-        self.say(f"{count} records are written")
+        self.say(f"{len(records)} records are written" + (f": {' '.join(records)}" if len(records) <= FEW else ""))
 
-    def start_worker(self) -> None:
+    def trickle(self, records: tuple[str, ...], pause_s: float) -> None:
+        """Write records one after the other, so that some are uncommitted at any time."""
+        for record in records:
+            self.produce((record,))
+            self.world.turns.sleep(pause_s)
+
+    def start_worker(self, name: str) -> None:
         """Start a worker that does not run."""
-        name = self.random.choice(["one", "two", "three"])
         if name not in self.workers:
             self.workers[name] = self.world.start_worker(name)
             self.say(f"worker {name} starts")
 
-    def stop_worker(self) -> None:
+    def stop_worker(self, name: str) -> None:
         """Stop a worker; kill it if it does not end in time."""
-        for name in self._chosen():
-            host = self.workers.pop(name)
+        for host in self._popped(name):
             self.world.turns.suspend(host, is_suspended=False)
             self.world.stop(host)
             has_ended = self._ends(host, LONGEST_STOP_SECONDS)
@@ -122,42 +229,56 @@ class Story:
                 self.say(f"worker {name} is killed, as it does not end")
             self._check(name, host)
 
-    def kill_worker(self) -> None:
-        for name in self._chosen():
-            self.world.turns.kill(self.workers.pop(name))
+    def kill_worker(self, name: str) -> None:
+        for host in self._popped(name):
+            # First: it may be the worker that takes this turn, which then ends.
             self.say(f"worker {name} is killed")
+            self.world.turns.kill(host)
 
-    def kill_stream_thread(self) -> None:
-        for name in self._chosen():
-            children = [host for host in self.world.turns.hosts if host.parent is self.workers[name]]
+    def lose_disk(self, name: str) -> None:
+        """Delete the local state of a worker that does not run."""
+        if name not in self.workers:
+            shutil.rmtree(self.world.directory / name, ignore_errors=True)
+            self.say(f"the disk of worker {name} is lost")
+
+    def kill_stream_thread(self, name: str, number: int) -> None:
+        """Kill one of the stream threads of a worker."""
+        for worker in self._running(name):
+            children = [host for host in self.world.turns.hosts if host.parent is worker]
             if children:
-                self.world.turns.kill(self.random.choice(children))
+                self.world.turns.kill(children[number % len(children)])
                 self.say(f"a stream thread of {name} is killed")
 
-    def suspend_worker(self) -> None:
-        """Suspend a worker or, if it is suspended, resume it."""
-        for name in self._chosen():
-            host = self.workers[name]
-            self.world.turns.suspend(host, is_suspended=not host.is_suspended)
-            self.say(f"worker {name} is {'suspended' if host.is_suspended else 'resumed'}")
+    def suspend_worker(self, name: str) -> None:
+        for host in self._running(name):
+            self.world.turns.suspend(host)
+            self.say(f"worker {name} is suspended")
 
-    def slow_worker(self) -> None:
-        for name in self._chosen():
-            lag_s = self.random.choice([0.0, 0.01, 0.2])
+    def resume_worker(self, name: str) -> None:
+        for host in self._running(name):
+            self.world.turns.suspend(host, is_suspended=False)
+            self.say(f"worker {name} is resumed")
+
+    def slow_worker(self, name: str, lag_s: float) -> None:
+        for worker in self._running(name):
             for host in self.world.turns.hosts:
-                if host.is_within(self.workers[name]):
+                if host.is_within(worker):
                     host.lag_s = lag_s
             self.say(f"worker {name} takes its turns up to {lag_s} s late")
 
-    def scale(self) -> None:
-        for name in self._chosen():
-            threads = self.random.choice([1, 2])
-            self.world.scale(self.workers[name], threads)
+    def scale(self, name: str, threads: int) -> None:
+        for host in self._running(name):
+            self.world.scale(host, threads)
             self.say(f"worker {name} is scaled to {threads}")
 
-    def change_faults(self) -> None:
-        self.faults.rate = self.random.choice([0.0, 0.0, 0.002, 0.02])
-        self.say(f"requests fail at a rate of {self.faults.rate}")
+    def change_faults(self, rate: float) -> None:
+        self.faults.rate = rate
+        self.say(f"requests fail at a rate of {rate}")
+
+    def plan_fault(self, host: str, request: str, number: int, fault: Fault) -> None:
+        """Let a fault happen to the request of this number from now on."""
+        self.faults.plan(host, request, number, fault)
+        self.say(f"{request} number {number} of {host} from now on {_fate(fault)}")
 
     def start_run(self) -> None:
         """Start a bounded run, whether workers run or not."""
@@ -170,18 +291,47 @@ class Story:
             self.world.turns.kill(running[-1])
             self.say(f"{running[-1].name} is killed")
 
-    def pass_time(self) -> None:
-        seconds = self.random.choice([0.1, 1, 5, 15, 60])
-        self.world.turns.sleep(seconds * self.random.random())
+    def at_request(self, host: str, request: str, number: int, then: Event, delay_s: float) -> None:
+        """Let an event happen when a host sends the request of this number from now on, which is then delayed."""
+        self.faults.call_at(host, request, number, lambda: self.happen(then), delay_s)
+        self.say(f"{then} is to happen when {host} sends {request} number {number} from now on, {delay_s} s before")
 
-    def _chosen(self) -> list[str]:
-        return [self.random.choice(sorted(self.workers))] if self.workers else []
+    def happen(self, each: Event) -> None:
+        """Let one event happen."""
+        getattr(self, each.name)(*each.arguments)
+
+    def cut_off(self, host: str, seconds: float, fault: Fault) -> None:
+        """Let a fault happen to all requests of a host for some time."""
+        self.faults.fail_until(host, self.world.turns.now_ns / 1e9 + seconds, fault)
+        self.say(f"for {seconds} s, each request of {host} {_fate(fault)}")
+
+    def hold_markers(self, seconds: float) -> None:
+        """Let brokers end transactions without markers for some time: readers wait."""
+        self.faults.markers_until_s = self.world.turns.now_ns / 1e9 + seconds
+        self.say(f"for {seconds} s, brokers write no markers of transactions")
+
+    def kill_run_named(self, name: str) -> None:
+        for host in self.runs:
+            if host.name == name and not host.is_dead:
+                self.say(f"{name} is killed")
+                self.world.turns.kill(host)
+
+    def pass_time(self, seconds: float) -> None:
+        self.world.turns.sleep(seconds)
+        self.say(f"{seconds} s have passed")
+
+    def _running(self, name: str) -> list[Host]:
+        """Return the worker, if it runs: shrunk histories have events whose worker was not started."""
+        return [self.workers[name]] if name in self.workers else []
+
+    def _popped(self, name: str) -> list[Host]:
+        return [self.workers.pop(name)] if name in self.workers else []
 
     # The end
 
     def heal(self, *, by_workers: bool) -> None:
         """End all faults, and let workers or bounded runs process until all records are counted."""
-        self.faults.rate = 0.0
+        self.faults.heal()
         for host in self.world.turns.hosts:
             host.is_suspended, host.lag_s = False, 0.0
         self.say("all faults end")
@@ -198,10 +348,10 @@ class Story:
                 raise WrongError(dict(self.counted()), "is counted, not", dict(self.expected))
             self.world.turns.sleep(1)
         self.say("all records are counted")
-        self.world.turns.sleep(20)
+        self.world.turns.sleep(10)
         self.check_output()
         while self.workers:
-            self.stop_worker()
+            self.stop_worker(min(self.workers))
             if "killed" in self.said[-1]:
                 raise WrongError(self.said[-1])
 
@@ -216,7 +366,7 @@ class Story:
             if host.is_dead:
                 self._check(name, self.workers.pop(name))
         while not self.workers:
-            self.start_worker()
+            self.start_worker(WORKERS[0])
 
     def counted(self) -> Counter[str]:
         """Return the last public count of each key."""
@@ -251,55 +401,58 @@ class Story:
         return self.world.turns.wait_until(lambda: host.is_dead, within_s)
 
 
-EVENTS: list[tuple[int, Callable[[Story], None]]] = [
-    (6, Story.produce),
-    (5, Story.start_worker),
-    (1, Story.stop_worker),
-    (2, Story.kill_worker),
-    (1, Story.kill_stream_thread),
-    (3, Story.suspend_worker),
-    (1, Story.slow_worker),
-    (1, Story.scale),
-    (2, Story.change_faults),
-    (8, Story.pass_time),
-]
-RUNS: list[tuple[int, Callable[[Story], None]]] = [(3, Story.start_run), (1, Story.kill_run)]
-WITHOUT_WORKERS = (Story.produce, Story.change_faults, Story.pass_time)
+def _fate(fault: Fault) -> str:
+    delayed = f"arrives {fault.delay_s:.2f} s late" if fault.delay_s else ""
+    return delayed or ("is lost" if fault.is_lost_before else "has an answer that is lost")
 
 
 @contextmanager
-def _explained(story: Story, seed: int) -> Iterator[None]:
+def _explained(story: Story, history: History) -> Iterator[None]:
     try:
         yield
     except Exception as error:
         turns = story.world.turns
-        error.add_note(f"Repeat it: PYTHONHASHSEED=0 python -m tests.histories {seed}")
         error.add_note("\n".join(story.said))
         error.add_note(f"{turns.count} turns; errors of actors: {turns.errors}")
+        error.add_note(f"Shrink it: PYTHONHASHSEED=0 python -m tests.histories --shrink {history.seed}")
         raise
 
 
-def tell(seed: int, directory: Path, *, events: int = 40) -> Story:
-    """Let a history happen, and check its result."""
-    random, faults = Random(seed), RandomFaults(seed)
+@contextmanager
+def opened(history: History, directory: Path) -> Iterator[Story]:
+    """Open the cluster of a history, before its first event."""
+    faults = RandomFaults(history.seed)
     streams = StreamsConfig(
-        statestore_cache_max_bytes=random.choice([0, 10_000_000]),
-        num_standby_replicas=random.choice([0, 0, 1]),
+        statestore_cache_max_bytes=history.cache_bytes,
+        num_standby_replicas=history.standbys,
+        repartition_purge_interval_ms=history.purge_ms,
+        snapshot_url=str(directory / "snapshots") if history.has_snapshots else "",
+        snapshot_interval_ms=_SNAPSHOT_MS,
         log_summary_interval_ms=0,
         node_sample_interval_ms=0,
         consumer={"session.timeout.ms": str(_SESSION_SECONDS * 1000)},
     )
-    with Cluster(seed=seed, faults=faults) as cluster:
+    with Cluster(seed=history.seed, faults=faults) as cluster:
         made = World(cluster, counts, directory, streams)
         faults.turns = cluster.turns
+        cluster.brokers.most_fetched = history.most_fetched
         Admin(cluster.kafka).create_topics([TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out")])
-        story = Story(made, random, faults, caches=streams.statestore_cache_max_bytes > 0)
-        has_workers, has_runs = random.choice([(True, False), (True, True), (False, True)])
-        kinds = [each for each in EVENTS if has_workers or each[1] in WITHOUT_WORKERS] + (RUNS if has_runs else [])
-        weights, calls = zip(*kinds, strict=True)
-        with _explained(story, seed):
-            for _ in range(events):
-                random.choices(calls, weights)[0](story)
-            story.heal(by_workers=has_workers)
-        story.say(f"{made.turns.count} turns, checksum {made.turns.trace:08x}")
+        yield Story(made, faults, caches=history.cache_bytes > 0)
+
+
+def happen(history: History, story: Story) -> None:
+    """Let the events of a history happen, and check its result."""
+    with _explained(story, history):
+        for each in history.events:
+            story.faults.begin_event()
+            story.happen(each)
+        story.heal(by_workers=history.by_workers)
+    turns = story.world.turns
+    story.say(f"{turns.count} turns, checksum {turns.trace:08x}")
+
+
+def tell(history: History, directory: Path) -> Story:
+    """Let a history happen from its beginning, and check its result."""
+    with opened(history, directory) as story:
+        happen(history, story)
         return story

@@ -37,6 +37,7 @@ SERVERS = "memory:9092"
 
 COORDINATOR = "coordinator"
 """The client of `WriteTxnMarkers`. If one is lost, the markers are written with a later tick."""
+_MOST_FETCHED = 1_000_000
 
 
 class Clock(Protocol):
@@ -89,6 +90,8 @@ class Brokers:
         self.waiting: Waiting = waiting or ThreadWaiting()
         self.faults: Faults = faults or NoFaults()
         self.random = Random(seed)  # noqa: S311 - no secret
+        self.most_fetched = _MOST_FETCHED
+        """The largest number of records of one partition in the answer to a fetch, which brokers limit in bytes."""
         self.topics = ClusterTopics(self.config, self.random)
         self.transactions = Transactions(self.config, self)
         self.groups: dict[str, Group] = {}

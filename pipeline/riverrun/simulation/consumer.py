@@ -332,7 +332,8 @@ class MemoryConsumer:
         try:
             log = self._brokers.topics.log(*tp)
             self._resolve(tp, reader, log)
-            entries, position = log.read(reader.position, count - len(found), committed=self._reads_committed)
+            most = min(count - len(found), self._brokers.most_fetched)
+            entries, position = log.read(reader.position, most, committed=self._reads_committed)
         except RefusedError as error:
             self._fail(tp, reader, error, found)
             return

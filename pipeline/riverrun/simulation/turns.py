@@ -233,11 +233,14 @@ class Turns:
     def kill(self, host: Host) -> None:
         """Kill a host and those it has started: each actor is at its end before this returns."""
         host.error = host.error or Killed()
-        self.end(host)
         current = self.actor
-        if current is not None and current.host.is_within(host):
-            current.is_killed = True
-            raise Killed
+        if current is None or not current.host.is_within(host):
+            self.end(host)
+            return
+        # First: actors that end now end their hosts as well, and must not hand the turn back to this one for that.
+        current.is_killed = True
+        self.end(host)
+        raise Killed
 
     def end(self, host: Host) -> None:
         """End a host with the hosts it has started, but not the calling actor."""

@@ -153,6 +153,19 @@ def test_a_host_that_is_killed_before_its_first_turn_does_nothing() -> None:
     assert not did
 
 
+def test_a_host_may_be_killed_by_an_actor_of_a_host_that_it_has_started() -> None:
+    did: list[str] = []
+    with Turns(1, stuck_s=2) as turns:
+        parent = turns.start_host("worker", steps(lambda: turns.sleep(60), lambda: did.append("worker continued")))
+        turns.sleep(1)
+        kill = steps(lambda: turns.sleep(1), lambda: turns.kill(parent), lambda: did.append("child continued"))
+        child = turns.start_host("child", kill, parent=parent)
+        assert turns.wait_until(lambda: parent.is_dead and child.is_dead, 10)
+        turns.sleep(1)
+    assert not did
+    assert isinstance(parent.error, Killed)
+
+
 def test_a_host_that_kills_itself_ends_at_once() -> None:
     did: list[str] = []
     with Turns(1) as turns:

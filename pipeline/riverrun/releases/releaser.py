@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import GateFailedError
+from riverrun.errors import GateFailedError, VersionConflictError
 from riverrun.hosting.alone import require_nobody, sole_hosts
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     Dropped = tuple[Mapping[str, int], Mapping[str, int]]
 
 _DELETED = ""
-"""The digest of a version whose results are deleted: until all are gone, no code may continue them."""
+"""The digest of a version while its results are deleted. If that dies, a release that starts computes all of them anew."""
 
 
 class Releaser:
@@ -150,6 +150,7 @@ class Releaser:
         known = release.digests.get(candidate.version)
         is_other = known is not None and known != digests[candidate.version]
         if is_other or (release.carry is not None and release.candidate == candidate.version):
+            require_nobody(candidate)
             self._carrying.give_up(release, live)
             self._versions.discard(candidate)
         is_kept = known == digests[candidate.version] and self._versions.has_begun(candidate)
@@ -300,9 +301,7 @@ class Releaser:
         digests = release.digests | {chosen: _DELETED}
         # The record first: nobody may roll back to a version that is deleted in part, or continue its results.
         left = replace(release, previous=previous, digests=digests, begins=begins, thinned=thinned)
-        release = self._registry.write(left)
-        self._versions.discard(retired)
-        return release
+        return self._deleted(self._registry.write(left), retired)
 
     def abort(self) -> Release:
         """Give a release up before its cut, and delete the candidate's output."""
@@ -310,9 +309,17 @@ class Releaser:
         candidate = self._versions.application(candidate_of(release))
         self._carrying.give_up(release, self._versions.application(release.live))
         digests = release.digests | {candidate.version: _DELETED}
-        aborted = self._registry.write(release.to(Step.ABORTED, carry=None, digests=digests))
-        self._versions.discard(candidate)
-        return aborted
+        return self._deleted(self._registry.write(release.to(Step.ABORTED, carry=None, digests=digests)), candidate)
+
+    def _deleted(self, release: Release, version: ConnectedApplication) -> Release:
+        """Delete the results of a version, and record that they are gone: what it computes from now on is whole."""
+        self._versions.discard(version)
+        digests = {name: digest for name, digest in release.digests.items() if name != version.version}
+        try:
+            return self._registry.write(replace(release, digests=digests))
+        except VersionConflictError:
+            # Another process has begun a step meanwhile. At worst, a start of this version deletes once more.
+            return self.status()
 
     def _point(
         self, release: Release, live: ConnectedApplication, candidate: ConnectedApplication

@@ -9,7 +9,7 @@ import pytest
 
 from riverrun.kafka.admin import Admin
 from riverrun.testing import Cluster
-from tests.unit.simulation.test_projects import Views
+from tests.unit.simulation.test_projects import Views, build, marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,3 +61,20 @@ def test_a_version_that_was_deleted_in_part_is_computed_anew(
         Admin(cluster.kafka).delete_topics(gone)
         release.start().reprocess().gate().cut()
         assert views.published() == {f"{page}!": count for page, count in views.expected.items()}
+
+
+@pytest.mark.parametrize("before", [abort, retire])
+def test_results_that_a_version_has_computed_since_its_deletion_stay(before: Callable[[Views], AppRelease]) -> None:
+    with Cluster(seed=3) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        release = before(views)
+        getattr(release, before.__name__)()
+        project = cluster.project()
+        project.app("views", build, versions={"v2": marked})
+        worker = cluster.start_worker(project.app("views", version="v2"))
+        cluster.wait_until(lambda: set(TOPICS) <= {*Admin(cluster.kafka).list_topics()}, timedelta(minutes=5))
+        release.start()
+        assert set(TOPICS) <= {*Admin(cluster.kafka).list_topics()}
+        assert worker.is_alive

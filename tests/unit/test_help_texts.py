@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,3 +49,11 @@ def test_help_shows_all_brackets(path: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("path", [(), ("release",), ("state",), ("export",)], ids=" ".join)
 def test_help_shows_no_escapes(path: tuple[str, ...]) -> None:
     assert "\\" not in shown(*path)
+
+
+def test_help_shows_no_escapes_without_rich() -> None:
+    environ = {**os.environ, "TYPER_USE_RICH": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "riverrun.cli", "export", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, env=environ, check=True).stdout
+    assert "[exports.NAME]" in shown
+    assert "\\" not in shown

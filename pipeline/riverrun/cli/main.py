@@ -48,9 +48,12 @@ class _Commands(TyperGroup):
     """Riverrun's commands, and those of others' add-ons, which are looked for only where Riverrun has no such command."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self._shown:
-            self._shown[cmd_name] = _as_written(super().get_command(ctx, cmd_name) or self._of_others.get(cmd_name))
-        return self._shown[cmd_name]
+        if cmd_name in self._shown:
+            return self._shown[cmd_name]
+        own = super().get_command(ctx, cmd_name)
+        if own is None:
+            return self._of_others.get(cmd_name)
+        return self._shown.setdefault(cmd_name, _as_written(own))
 
     @cached_property
     def _shown(self) -> dict[str, Any]:
@@ -81,6 +84,8 @@ class _Commands(TyperGroup):
 
 def _as_written(command: Any) -> Any:
     """Return a command whose help shows brackets, as in `[exports.NAME]`; rich would take them for styles."""
+    if command.rich_markup_mode != "rich":
+        return command
     for described in (command, *getattr(command, "params", ())):
         for text in ("help", "short_help"):
             if found := getattr(described, text, None):

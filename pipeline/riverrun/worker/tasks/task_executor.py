@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from riverrun.errors import StreamsError, TaskMigratedError
@@ -43,8 +43,8 @@ _LONGEST_PACE_MS = 10_000
 class CommitSchedule:
     """Determines when the next commit is due.
 
-    Tasks process nothing while they commit. So a commit is due no sooner than twice the time that commits take: near
-    the limit of brokers, a commit carries more records instead of following the last one at once.
+    Tasks process nothing while they commit. So a commit is due no sooner than twice the time that commits take, up to 10 s:
+    near the limit of brokers, a commit carries more records instead of following the last one at once.
 
     Args:
         interval_ms: `commit.interval.ms`.
@@ -71,7 +71,7 @@ class CommitSchedule:
         self._begun_at_ms = now_ms
 
     def took(self, seconds: float) -> None:
-        """Note how long brokers took for a commit."""
+        """Note how long brokers took for a commit; 0 if there was nothing to commit."""
         self._took_s = (self._took_s[1], seconds)
 
     def is_due(self, running: Collection[ActiveTask], now_ms: int) -> bool:
@@ -94,9 +94,15 @@ class _Sent:
     """An unfinished commit, with its tasks, and the time it began (monotonic seconds)."""
 
     tasks: Sequence[ActiveTask]
-    outcome: Future[None]
+    outcome: Future[float]
     began: float
-    took_s: float = 0.0
+
+
+def _timed(commit: Callable[[], None]) -> float:
+    """Commit, and return how long it took, s. Measured here: the stream thread may look later."""
+    began = time.monotonic()
+    commit()
+    return time.monotonic() - began
 
 
 class OpenCommit:
@@ -118,7 +124,7 @@ class OpenCommit:
 
     def send(self, tasks: Sequence[ActiveTask], commit: Callable[[], None]) -> None:
         """Call `commit`, which makes the prepared commits of tasks durable."""
-        self._sent = _Sent(tasks, self._threads.submit(commit), time.monotonic())
+        self._sent = _Sent(tasks, self._threads.submit(_timed, commit), time.monotonic())
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until the commit has an outcome, or the time is up."""
@@ -133,7 +139,7 @@ class OpenCommit:
         self._sent = None
         took = time.monotonic() - sent.began
         self.seconds = self.seconds[0] + took, max(self.seconds[1], took)
-        return replace(sent, took_s=took)
+        return sent
 
     def close(self) -> None:
         """Wait for the commit, and discard its outcome. Idempotent."""
@@ -184,7 +190,7 @@ class Commits:
                 self._counts.committed(active)
                 self._note(active)
             self.done += len(sent.tasks)
-            self.schedule.took(sent.took_s)
+            self.schedule.took(sent.outcome.result())
             self._producer.doubted_since = None
 
     def commit(self, leaving: Collection[ActiveTask] = ()) -> None:
@@ -223,6 +229,9 @@ class Commits:
         if not self._settle(busy):
             return
         self.schedule.note(now_ms)
+        if not busy:
+            # What brokers took before a silence says nothing of now.
+            self.schedule.took(0.0)
         if all(self._succeeds(active.prepare_commit) for active in busy) and (busy or leaving):
             # Without an owner in the metadata, the next owner fences nobody.
             released = {tp: found for active in leaving for tp, found in active.claim.released().items()}
@@ -247,7 +256,7 @@ class Commits:
             with self._interruptions.away():
                 wait_for_lookups(self._running.values(), _LOOKUP_SECONDS)
 
-    def _succeeds(self, step: Callable[[], None]) -> bool:
+    def _succeeds(self, step: Callable[[], object]) -> bool:
         """Take a step of a commit. Returns False after a failure that was handled."""
         try:
             step()

@@ -62,8 +62,12 @@ def broker(real_broker: Broker) -> Broker:
 
 @pytest.fixture
 def any_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A real broker for tests that are marked `broker`, and a new one in memory for the others."""
-    if request.node.get_closest_marker("broker"):
+    """A real broker for tests that are marked `broker`, and a new one in memory for the others.
+
+    Before a release, deep tests have a real one as well: processes die on it at each of their writes.
+    """
+    is_deep = DEEP and request.node.get_closest_marker("deep")
+    if is_deep or request.node.get_closest_marker("broker"):
         yield request.getfixturevalue("real_broker")
     else:
         with memory_broker() as broker:

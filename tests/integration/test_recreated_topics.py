@@ -193,7 +193,8 @@ def test_a_worker_stops_when_an_input_is_created_again(
         Worker(case.app).run(until_caught_up=True)
 
 
-@pytest.mark.parametrize("event", ["shorter", "longer"])
+# The client library knows the topic that was there, and numbers its batches.
+@pytest.mark.parametrize("event", [pytest.param("shorter", marks=pytest.mark.broker), "longer"])
 def test_a_worker_stops_when_its_repartition_topic_is_created_again(
     broker: Broker, unique: str, tmp_path: Path, running: Any, event: str
 ) -> None:

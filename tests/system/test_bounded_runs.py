@@ -365,7 +365,7 @@ def test_the_result_depends_on_ranges_not_on_cores_spills_or_interruptions(
     assert latest["from there"] == latest["one"]
 
 
-@pytest.mark.parametrize("last", ["worker", "run"])
+@pytest.mark.parametrize("last", ["worker", pytest.param("run", marks=[pytest.mark.broker, pytest.mark.spark])])
 def test_a_worker_that_stops_within_a_runs_pack_leaves_the_rest_to_the_next(
     broker: Broker, unique: str, tmp_path: Path, last: str
 ) -> None:
@@ -409,7 +409,9 @@ def test_a_worker_that_stops_within_a_runs_pack_leaves_the_rest_to_the_next(
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
 
 
-@pytest.mark.parametrize("unsettled", ["{unique}.orders", "{repartition}"])
+@pytest.mark.parametrize(
+    "unsettled", ["{unique}.orders", pytest.param("{repartition}", marks=[pytest.mark.broker, pytest.mark.spark])]
+)
 def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     unsettled: str, broker: Broker, unique: str, tmp_path: Path
 ) -> None:

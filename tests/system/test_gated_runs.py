@@ -357,6 +357,8 @@ def test_a_gate_on_spark_and_releases_around_it_publish_every_record_once(
     assert sum("is discarded" in line for line in told) == 1
 
 
+# The client library has to learn of the partitions.
+@pytest.mark.broker
 def test_outputs_that_get_more_partitions_get_more_staging_partitions(shop: Shop) -> None:
     shop.pay(("ann", 5), ("bob", 13))
     shop.run()

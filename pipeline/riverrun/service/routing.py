@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from riverrun.errors import USER_ERRORS, BrokerError, as_exception
+from riverrun.errors import USER_ERRORS, RegistryError, as_exception
 from riverrun.partitioning import partition_for
 from riverrun.runtime.layout import full_name
 from riverrun.topology.nodes import SinkNode
@@ -76,7 +76,7 @@ class StorePlace:
     def _chosen(self, partitioner: StreamPartitioner, key: object) -> Partitions:
         try:
             return partitioner(self.topic, key, None, len(self.tasks))
-        except BrokerError:  # it asks a schema registry, which does not answer
+        except RegistryError:  # it asks a schema registry, which does not answer
             raise
         except USER_ERRORS as error:
             failed = as_exception(error)

@@ -183,6 +183,11 @@ def test_a_query_is_not_to_blame_for_a_registry_or_an_unreadable_row() -> None:
     assert _Computer(catalog, stores).answer("SELECT * FROM kept WHERE k = 'a';").status == 503
 
 
+@pytest.mark.parametrize("end", [away, refused])
+def test_queries_ask_all_partitions_if_a_partitioner_fails(end: Callable[..., Any]) -> None:
+    assert replace(PLACE, partitioner=end).partitions_of(b"k") == [0, 1]
+
+
 CONSUMED: dict[str, Callable[[Callable[..., Any]], Consumed[str, str]]] = {
     "an extractor": lambda end: Consumed(STRING, STRING, end),
     "a serde": lambda end: Consumed(STRING, ending(end)),

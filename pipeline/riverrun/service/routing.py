@@ -67,8 +67,8 @@ class StorePlace:
         everywhere = list(range(max(len(self.tasks), 1)))
         try:
             task = self.task_of(key) if key is not None else None
-        except ValueError as error:
-            # A partitioner that needs the value cannot be called: the key may be in any partition.
+        except (ValueError, RegistryError) as error:
+            # A partitioner that needs the value, or an absent registry, cannot be asked: the key may be in any partition.
             log.info("all partitions of %s are queried: %s", self.builder.name, error)
             return everywhere
         return [task.partition] if task is not None else everywhere

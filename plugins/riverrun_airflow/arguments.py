@@ -13,15 +13,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def gathered(task: Any, kind: Callable[..., T], **others: Any) -> T:
-    """Return the dataclass whose fields are attributes of a task; `others` are values that templates do not give."""
-    found = {each.name: getattr(task, each.name) for each in fields(kind)}  # type: ignore[arg-type]
-    return kind(**found | others)
+def gathered(task: Any, kind: Callable[..., T]) -> T:
+    """Return the dataclass whose fields are attributes of a task."""
+    return kind(**given(task, kind))
+
+
+def given(task: Any, kind: Callable[..., Any]) -> dict[str, Any]:
+    """Return the attributes of a task that are fields of a dataclass."""
+    return {each.name: getattr(task, each.name) for each in fields(kind)}  # type: ignore[arg-type]
 
 
 def rendered(task: Any, kind: Callable[..., T]) -> T:
     """Return the dataclass whose fields are attributes of a task that templates may have turned into texts."""
-    hints, given = get_type_hints(kind), {}
+    hints, found = get_type_hints(kind), {}
     for each in fields(kind):  # type: ignore[arg-type]
         name, value = each.name, getattr(task, each.name)
         if value in {None, "", "None"}:
@@ -30,5 +34,5 @@ def rendered(task: Any, kind: Callable[..., T]) -> T:
             value = number(name, value) or each.default
         elif bool in {hints[name], *get_args(hints[name])}:
             value = truth(name, value)
-        given[name] = value
-    return kind(**given)
+        found[name] = value
+    return kind(**found)

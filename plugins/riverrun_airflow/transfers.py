@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from riverrun.config.secrets import expanded
 from riverrun.transfers.specs import ExportSpec, ImportSpec
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.arguments import gathered
+from riverrun_airflow.arguments import given
 from riverrun_airflow.assets import (
     TopicLineage,
     announce,
@@ -250,12 +250,16 @@ class Told:
 
 def spec_of(task: ImportOperator | ExportOperator, kind: type[Spec]) -> Spec:
     """Return the specification whose fields are a task's attributes. Fail if one has another type, before work begins."""
-    spec = gathered(task, kind, name=task.name or "", options=options_of(task.options))
+    mistake = f"Arguments of task {task.task_id} do not fit"
+    for name, value in task.options.items():
+        if not isinstance(value, str):
+            raise AirflowFailException(f"{mistake}: option {name} is of type {type(value).__name__}; write it as text")
     # A driver reads the specification as JSON, and would fail in a process without the task's log.
     try:
-        return msgspec.convert(msgspec.to_builtins(spec), kind)
+        found = {**given(task, kind), "name": task.name or "", "options": options_of(task.options)}
+        return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
-        raise AirflowFailException(f"Arguments of task {task.task_id} do not fit: {error}") from None
+        raise AirflowFailException(f"{mistake}: {error}") from None
 
 
 def transferred(task: ImportOperator | ExportOperator, context: Context, request: TransferRequest) -> dict[str, Any]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from dataclasses import MISSING, fields
 from inspect import Parameter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
+import numpy as np
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -158,4 +160,23 @@ def test_arguments_of_a_wrong_type_fail_the_task_before_it_works(wrong: dict[str
         with pytest.raises(
             AirflowFailException, match=rf"Arguments of task {task.task_id} do not fit: .*\$\.{next(iter(wrong))}"
         ):
+            task._request()
+
+
+@pytest.mark.parametrize("wrong", [Path("in"), np.int64(3), b"in", object()], ids=lambda wrong: type(wrong).__name__)
+def test_an_argument_of_any_wrong_type_is_named(wrong: Any) -> None:
+    for task, kind in zip(transfers(), (ImportSpec, ExportSpec), strict=True):
+        given = [each.name for each in fields(kind) if each.name != "options"]
+        for name in given:
+            before = getattr(task, name)
+            setattr(task, name, wrong)
+            with pytest.raises(AirflowFailException, match=rf"do not fit: .*\$\.{name}"):
+                task._request()
+            setattr(task, name, before)
+
+
+@pytest.mark.parametrize("value", [True, 5, None, Path("a"), np.int64(3)], ids=lambda value: type(value).__name__)
+def test_an_option_that_is_no_text_is_named(value: Any) -> None:
+    for task in transfers(options={"header": value}):
+        with pytest.raises(AirflowFailException, match=r"do not fit: option header is of type \w+; write it as text"):
             task._request()

@@ -305,25 +305,36 @@ EXITS = {
     "sys.exit()": 0,
     "argparse.ArgumentParser().parse_args(['--unknown'])": 2,
     "acme_library.leave(7)": 7,
+    "acme_sister.leave(7)": 7,
+    "decorated(lambda: sys.exit(7))()": 7,
 }
+OF_A_CALLBACK = "next(readiness(lambda: sys.exit(7), max_lag=0, looks=1))"
+# Whether the project is installed or not, Riverrun calls its code.
+USER_CODE = [
+    "next(readiness(acmes_user.sink, max_lag=0, looks=1))",
+    "next(readiness(acme_installed.sink, max_lag=0, looks=1))",
+]
 
 
 @pytest.fixture
-def ended(
-    install: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str, str], int | None]:
+def ended(install: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int | None]:
     """Run a command of an add-on, and return the code with which `riverrun` ends."""
 
-    def run_main(body: str, command: str = "leave") -> int | None:
-        imports = "import argparse, importlib, sys, typer, acme_library"
-        text = f"{imports}\nfrom riverrun.config import AddOn\n\ndef leave() -> None:\n    {body}\n"
+    def run_main(body: str, command: str = "leave", decorator: str = "") -> int | None:
+        imports = "import argparse, sys, typer, acme_library, acme_sister, acme_installed, acmes_user\n"
+        imports += "from acme_library import decorated\nfrom riverrun.releases.step_checks import readiness"
+        text = f"{imports}\nfrom riverrun.config import AddOn\n\n{decorator}\ndef leave() -> None:\n    {body}\n"
         text += "app = typer.Typer()\napp.command('one')(leave)\napp.command('two')(leave)\n"
         text += "ADD_ON = AddOn(commands={'leave': 'acme_x:leave', 'acme': 'acme_x:app'})\n"
         install("acme-x", {"x": "acme_x:ADD_ON"}, {"acme_x.py": text})
         libraries = tmp_path / "site-packages"
         libraries.mkdir()
-        (libraries / "acme_library.py").write_text("import sys\ndef leave(code): sys.exit(code)\n")
-        (tmp_path / "acmes_user.py").write_text("import sys, acme_library\ndef sink(): acme_library.leave(0)\n")
+        leaving = "import functools, sys\ndef leave(code): sys.exit(code)\n"
+        wrapping = "def decorated(f): return functools.wraps(f)(lambda *args: f(*args))\n"
+        (libraries / "acme_library.py").write_text(leaving + wrapping)
+        (tmp_path / "acme_sister.py").write_text(leaving)
+        for place in (libraries / "acme_installed.py", tmp_path / "acmes_user.py"):
+            place.write_text("import sys, acme_library\ndef sink(): acme_library.leave(0)\n")
         monkeypatch.setattr(sys, "path", [str(tmp_path), str(libraries), *sys.path])
         monkeypatch.setattr(sys, "argv", ["riverrun", *command.split()])
         with pytest.raises(SystemExit) as end:
@@ -333,18 +344,24 @@ def ended(
     return run_main
 
 
+@pytest.mark.parametrize("decorator", ["", "@decorated"])
 @pytest.mark.parametrize("command", ["leave", "acme two"])
 @pytest.mark.parametrize(("body", "code"), EXITS.items())
 def test_a_command_of_an_add_on_ends_with_its_own_code(
-    ended: Callable[[str, str], int | None], body: str, code: int, command: str
+    ended: Callable[[str, str, str], int | None], body: str, code: int, command: str, decorator: str
 ) -> None:
-    assert (ended(body, command) or 0) == code
+    assert (ended(body, command, decorator) or 0) == code
 
 
-def test_an_exit_of_code_that_a_command_of_an_add_on_calls_is_an_error(
-    ended: Callable[[str], int | None], capsys: pytest.CaptureFixture[str]
+def test_a_command_of_an_add_on_may_end_in_what_riverrun_calls(ended: Callable[[str], int | None]) -> None:
+    assert ended(OF_A_CALLBACK) == 7
+
+
+@pytest.mark.parametrize("body", USER_CODE)
+def test_an_exit_of_code_that_riverrun_calls_for_an_add_on_is_an_error(
+    ended: Callable[[str], int | None], body: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended("importlib.import_module('acmes_user').sink()") == 1
+    assert ended(body) == 1
     assert "Error: sys.exit(0) was called" in capsys.readouterr().err
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 import signal
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import riverrun
 from riverrun import JSON, STRING, Consumed, Produced, Serde, StreamsBuilder
 from riverrun.cli import main as cli
 from riverrun.cli.project import Settings
-from riverrun.errors import RegistryError, StreamsError
+from riverrun.errors import RecordError, RegistryError, ReleaseError, StateError, StreamsError, TopicError
 from riverrun.hosting.state_schemas import _why_unreadable
 from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.processor.handlers import LogAndContinue, context_of, decision_of
@@ -134,6 +135,19 @@ def test_no_record_is_to_blame_for_a_registry_that_does_not_answer(call: str) ->
         CALLS[call](ending(away))
 
 
+def refused(*_arguments: Any) -> Any:
+    raise TopicError("The topic is missing")
+
+
+@pytest.mark.parametrize("call", sorted(CALLS.keys() - SHOWN))
+def test_a_record_is_to_blame_for_other_errors_of_brokers_that_its_code_raises(call: str) -> None:
+    try:
+        said = str(CALLS[call](ending(refused)))
+    except (RecordError, ReleaseError, StateError, ValueError) as error:
+        said = str(error)
+    assert re.search("unread" if call == "old rows of differences" else "The topic is missing", said)
+
+
 def test_no_handler_leaves_out_a_row_of_a_migration_because_of_a_registry() -> None:
     migrate = migration(STRING, ending(away), LogAndContinue("dead"))
     with pytest.raises(RegistryError):
@@ -169,14 +183,28 @@ def test_a_query_is_not_to_blame_for_a_registry_or_an_unreadable_row() -> None:
     assert _Computer(catalog, stores).answer("SELECT * FROM kept WHERE k = 'a';").status == 503
 
 
-def test_no_record_is_to_blame_for_a_registry_that_its_extractor_asks() -> None:
-    builder = StreamsBuilder()
-    builder.stream("in", Consumed(STRING, STRING, away)).to("out", Produced(STRING, STRING))
-    config = {"deserialization.exception.handler": "continue"}
-    with TopologyTestDriver(builder.build(), config) as driver:
-        topic = driver.input_topic("in", STRING, STRING)
-        with pytest.raises(RegistryError):
-            topic.pipe_input("k", "v")
+@pytest.mark.parametrize("end", [away, refused])
+def test_queries_ask_all_partitions_if_a_partitioner_fails(end: Callable[..., Any]) -> None:
+    assert replace(PLACE, partitioner=end).partitions_of(b"k") == [0, 1]
+
+
+CONSUMED: dict[str, Callable[[Callable[..., Any]], Consumed[str, str]]] = {
+    "an extractor": lambda end: Consumed(STRING, STRING, end),
+    "a serde": lambda end: Consumed(STRING, ending(end)),
+}
+
+
+@pytest.mark.parametrize("consumed", CONSUMED.values(), ids=CONSUMED)
+def test_a_handler_leaves_out_a_record_unless_a_registry_does_not_answer(consumed: Callable[..., Any]) -> None:
+    for end in (away, refused):
+        builder = StreamsBuilder()
+        builder.stream("in", consumed(end)).to("out", Produced(STRING, STRING))
+        config = {"deserialization.exception.handler": "continue"}
+        with (
+            TopologyTestDriver(builder.build(), config) as driver,
+            pytest.raises(RegistryError) if end is away else nullcontext(),
+        ):
+            driver.input_topic("in", STRING, STRING).pipe_input("k", "v")
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -213,6 +241,8 @@ OUTAGES_ELSEWHERE = {
     "runtime/context.py:_message",  # shown
     "runtime/event_loop.py:_fly",  # raised when the record is forwarded
     "runtime/event_loop.py:attempts",  # tried again
+    "service/query_computing.py:answer",  # answered with 503
+    "service/query_computing.py:follow",  # as above
     "spark/bounded_runs/attempts.py:_attempted",  # tried again
     "topics/letters.py:_decoded",  # shown
     "topics/pages.py:_decoded",  # shown
@@ -244,14 +274,16 @@ def own_tries(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.
 
 
 def lets_outages_pass(tried: ast.Try) -> bool:
-    """Return whether no handler takes a `BrokerError` for a failure of user code."""
-    for handler in tried.handlers:
-        caught = "" if handler.type is None else ast.unparse(handler.type)
-        if re.search("BrokerError|StreamsError|_NOT_THE_USERS", caught):
-            return True
+    """Return whether no handler takes a `RegistryError` for a failure of user code."""
+    handlers = [("" if each.type is None else ast.unparse(each.type), each) for each in tried.handlers]
+    if "USER_ERRORS" not in dict(handlers):
+        return True
+    for caught, handler in handlers:
+        if re.search("BrokerError|RegistryError|StreamsError|_NOT_THE_USERS", caught):
+            return any(isinstance(node, ast.Raise) for node in ast.walk(handler))
         if caught == "USER_ERRORS":
             return (
-                re.search(r"isinstance\(\w+, BrokerError\)|fail_at\(|self\._fail\(", ast.unparse(handler)) is not None
+                re.search(r"isinstance\(\w+, RegistryError\)|fail_at\(|self\._fail\(", ast.unparse(handler)) is not None
             )
     return True
 

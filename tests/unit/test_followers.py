@@ -139,7 +139,7 @@ class LogReader:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._at: dict[TopicPartition, int] = {}
-        self.fails = False
+        self.fails = 0
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         assert not self._at.keys() & starts.keys()
@@ -151,7 +151,7 @@ class LogReader:
 
     def poll(self, _max_records: int, _timeout_s: float) -> Polled:
         if self.fails:
-            self.fails = False
+            self.fails -= 1
             message = "brokers do not answer"
             raise BrokerError(message, retriable=True)
         records: dict[TopicPartition, list[RawFields]] = {}
@@ -270,9 +270,14 @@ class World:
         elif what == "deafen":
             self.members[number].deaf = times
         elif what == "read":
-            self.readers[number].fails = True
+            self.readers[number].fails = 1
         else:
             self.failures.append(what)
+
+    def ends_at(self, end: int) -> bool:
+        """Return whether the target has everything, a moment later."""
+        self.now += 0.1
+        return all(self.place.offset_of(tp) == end for tp in TPS)
 
     def check(self) -> None:
         """The target has the records before its offsets, each once and in order."""
@@ -354,8 +359,40 @@ def test_a_follower_waits_for_a_registry_with_growing_pauses(place: str) -> None
     world.log.ends = dict.fromkeys(TPS, 3)
     # It waits without an end, as for brokers, and unlike for a target.
     world.failures += [f"{place} away"] * 400
-    world.followers[0].follow(FollowOptions(until_caught_up=True))
+    world.followers[0].follow(FollowOptions(ends=lambda: world.ends_at(3)))
     assert world.sinks[0].begun == 401
+    assert world.now > 390 * 30
+    assert {tp: world.target.rows_of(tp) for tp in TPS} == {tp: world.log.offsets(tp) for tp in TPS}
+
+
+@pytest.mark.parametrize("place", ["begin", "write", "commit", "read"])
+def test_a_batch_ends_if_brokers_or_a_registry_stay_away(place: str) -> None:
+    world = World(commit_records=1_000)
+    world.log.ends = dict.fromkeys(TPS, 3)
+    world.failures += [f"{place} away"] * 10_000
+    world.readers[0].fails = 10_000 if place == "read" else 0
+    with pytest.raises(BrokerError, match="brokers do not answer" if place == "read" else "registry does not answer"):
+        world.followers[0].follow(FollowOptions(until_caught_up=True))
+    assert 10_000 <= world.now < 10_100
+    assert world.sinks[0].begun < 400
+
+
+@pytest.mark.parametrize("place", ["begin", "write", "commit", "read"])
+def test_a_batch_waits_for_brokers_or_a_registry_for_a_while(place: str) -> None:
+    world = World(commit_records=1_000)
+    world.log.ends = dict.fromkeys(TPS, 3)
+    world.failures += [f"{place} away"] * (0 if place == "read" else 100)
+    world.readers[0].fails = 100 if place == "read" else 0
+    world.followers[0].follow(FollowOptions(until_caught_up=True))
+    assert {tp: world.target.rows_of(tp) for tp in TPS} == {tp: world.log.offsets(tp) for tp in TPS}
+
+
+@pytest.mark.parametrize("place", ["begin", "write", "commit"])
+def test_an_outage_of_others_is_no_time_in_which_a_target_fails(place: str) -> None:
+    world = World(commit_records=1_000)
+    world.log.ends = dict.fromkeys(TPS, 3)
+    world.failures += [place, *[f"{place} away"] * 400, place]
+    world.followers[0].follow(FollowOptions(ends=lambda: world.ends_at(3)))
     assert world.now > 390 * 30
     assert {tp: world.target.rows_of(tp) for tp in TPS} == {tp: world.log.offsets(tp) for tp in TPS}
 

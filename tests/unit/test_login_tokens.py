@@ -153,9 +153,31 @@ def test_calls_do_not_ask_a_source_that_has_just_failed(failed_at_s: float, monk
     at.s += failed_at_s
     assert {tokens.current().value for _ in range(9)} == {first.value}
     assert len(source.answers) == 1
-    # A token that has ended is of no use, however short the pause was.
-    at.s += min(6, 100 - failed_at_s)
+    at.s += 6
     assert tokens.current() != first
+
+
+@pytest.mark.parametrize("error", [BrokerError("no service", retriable=True), ConfigError("no function")])
+@pytest.mark.parametrize("lived_s", [None, 101, 200])
+def test_calls_without_a_token_do_not_ask_a_source_that_has_just_failed(
+    error: StreamsError, lived_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = SimpleNamespace(s=time.time())
+    monkeypatch.setattr(time, "time", lambda: at.s)
+    source = Failing(*[100] * (lived_s is not None), error, 100)
+    tokens = Tokens(source)
+    if lived_s is not None:
+        tokens.current()
+        at.s += lived_s
+    for call in range(9):
+        # Both ways to a token share the pause.
+        if call % 2 and lived_s is not None:
+            assert tokens.may_help() is isinstance(error, BrokerError)
+        with pytest.raises(type(error), match=error.message):
+            tokens.current()
+    assert len(source.answers) == 1
+    at.s += 6
+    assert tokens.current().value == "one of 0"
 
 
 def test_a_token_that_ends_while_a_source_fails_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +268,9 @@ def test_a_login_refused_while_no_token_is_issued_is_tried_again(monkeypatch: py
     # While the service is down, errors do not ask it each.
     assert [tokens.may_help() for _ in range(3)] == [True] * 3
     at.s += 6
-    assert [tokens.may_help() for _ in range(2)] == [False, True]
+    assert [tokens.may_help() for _ in range(2)] == [False, False]
+    at.s += 6
+    assert tokens.may_help()
 
 
 @pytest.mark.parametrize("takes_s", [0, 4, 29, 31])

@@ -32,18 +32,21 @@ from pyarrow import parquet
 from riverrun import Serde
 from riverrun.config.imports import ImportConfig
 from riverrun.errors import (
+    BrokerError,
     ConfigError,
     DeserializationError,
     EngineError,
     RegistryError,
     SerializationError,
+    StreamsError,
     TaskMigratedError,
+    UnknownOutcomeError,
 )
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE
 from riverrun.serde.serdes import JSON, LONG
 from riverrun.transfers import polled_table
 from riverrun.transfers.follower import Follower, FollowOptions, FollowSettings
-from riverrun.transfers.import_progress import Position
+from riverrun.transfers.import_progress import Position, outages_told
 from riverrun.transfers.import_rows import RowForm, SourceRow
 from riverrun.transfers.polled_feed import PolledFeed
 from riverrun.transfers.polled_files import PolledFiles
@@ -139,7 +142,7 @@ class World:
             PolledFiles(config) if config.format else PolledTable(config, self._form.columns, clock=lambda: self.now)
         )
         target: Any = Target(self.topic, self.source)
-        feed = PolledFeed(
+        feed = self.feed = PolledFeed(
             config.name,
             self.source,
             target,
@@ -732,6 +735,33 @@ def test_a_registry_that_stays_away_ends_the_import(tmp_path: Path, retriable: b
     assert ended.value.hint == "Check its log."
     assert world.now >= 60 if retriable else world.now < 1
     assert world.topic.records == []
+
+
+def test_rows_are_forgotten_before_a_registry_that_refuses_is_an_error(tmp_path: Path) -> None:
+    def refusing(value: int) -> bytes:
+        if value == 2:
+            raise RegistryError("the registry refuses")
+        return LONG.serialize(value)
+
+    write(tmp_path / "a.json", {"id": 1})
+    form = RowForm(key=("id",), key_serde=Serde("registered", refusing, LONG.deserialize))
+    world = files_in(tmp_path, complete="at_once", form=form)
+    world.turn()
+    assert world.feed.records == 1
+    write(tmp_path / "b.json", {"id": 2})
+    with pytest.raises(RegistryError):
+        world.turn_until(20)
+    assert (world.feed.records, world.feed.is_reading) == (0, False)
+
+
+OUTAGES = [BrokerError("away", retriable=True, hint="Wait."), UnknownOutcomeError("away", hint="Wait.")]
+
+
+@pytest.mark.parametrize("outage", OUTAGES, ids=lambda outage: type(outage).__name__)
+def test_an_outage_keeps_its_hint(outage: StreamsError) -> None:
+    with pytest.raises(EngineError, match="away") as told, outages_told():
+        raise outage
+    assert told.value.hint == "Wait."
 
 
 def test_a_damaged_file_ends_the_import(tmp_path: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING
-
-from riverrun.config.code import INSTALLED, is_users
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -25,14 +22,9 @@ def is_of_command(end: SystemExit) -> bool:
     package = _package(called[0])
     if package == "riverrun":
         return False
-    decides = (_package(each) for each in reversed(called) if _package(each) == package or _is_projects(each))
-    return next(decides) == package
+    # Riverrun calls user code, wherever that is installed. Other packages that the command calls belong to it.
+    return next(each for each in map(_package, reversed(called)) if each in {"riverrun", package}) == package
 
 
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
-
-
-def _is_projects(frame: FrameType) -> bool:
-    file = frame.f_code.co_filename
-    return is_users(file) and INSTALLED.isdisjoint(Path(file).parts)

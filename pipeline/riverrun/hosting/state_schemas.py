@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from riverrun.decoders import UnreadableError, Word, foreign_decoder
-from riverrun.errors import USER_ERRORS, BrokerError, StateSchemaError, as_exception
+from riverrun.errors import USER_ERRORS, RegistryError, StateSchemaError, as_exception
 from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.serde_changes import compare, described, name_of
 from riverrun.kafka.ranges import read_range
@@ -311,7 +311,7 @@ def _why_unreadable(keys: Serde[Any], values: Serde[Any], key: bytes | None, val
             return f"serde {keys.name} would write the key otherwise"
         values.deserialize(value)
     # An error of a schema registry says nothing about the row.
-    except BrokerError:
+    except RegistryError:
         raise
     except USER_ERRORS as error:  # a serde may raise anything
         return f"{type(error).__name__}: {as_exception(error)}"

@@ -209,6 +209,7 @@ class Tokens:
         self._fetched_s = self._renew_s = 0.0
         self._is_first = True
         self._refused_s: float | None = None
+        self._failure: BrokerError | ConfigError | None = None
         self._failed_s = 0.0
         self._asked: tuple[Future[Token], float] | None = None
 
@@ -221,13 +222,10 @@ class Tokens:
             try:
                 self._held = self._fetched()
                 self._refused_s = None
-            except (BrokerError, ConfigError) as error:
-                # After the request, which may have taken long.
-                now_s = _now_s()
-                if self._held is None or self._held.expires_s <= now_s:
+            except (BrokerError, ConfigError):
+                # By the time after the request, which may have taken long.
+                if self._held is None or self._held.expires_s <= _now_s():
                     raise
-                self._renew_s = min(now_s + _PAUSE_S, self._held.expires_s)
-                log.warning("keeping the login's token, as no new one was issued: %s", error)
             return self._held
 
     def may_help(self) -> bool:
@@ -237,8 +235,6 @@ class Tokens:
         """
         with self._lock:
             now_s = _now_s()
-            if 0 <= now_s - self._failed_s <= _PAUSE_S:
-                return True
             # Clients report logins with the earlier token for a while, and one with the new one is a refusal for good.
             if self._refused_s is not None and self._held is not None and now_s < self._held.expires_s:
                 return now_s - self._refused_s <= _PATIENCE_S
@@ -249,14 +245,26 @@ class Tokens:
                 try:
                     self._held = self._fetched()
                 except (BrokerError, ConfigError) as error:
-                    log.warning("the login was refused, and no new token was issued: %s", error)
-                    is_passing = isinstance(error, BrokerError) and error.retriable
-                    self._failed_s = _now_s() if is_passing else 0.0
-                    return is_passing
+                    return isinstance(error, BrokerError) and error.retriable
             self._refused_s = _now_s()
             return True
 
     def _fetched(self) -> Token:
+        """Return a new token; for a while after a failure, raise that again without asking the source."""
+        if self._failure is not None and 0 <= _now_s() - self._failed_s <= _PAUSE_S:
+            raise self._failure.with_traceback(None)
+        try:
+            token = self._checked()
+        except (BrokerError, ConfigError) as error:
+            # After the request, which may have taken long.
+            self._failure, self._failed_s = error, _now_s()
+            if self._held is not None:
+                log.warning("no new token for logins was issued: %s", error)
+            raise
+        self._failure = None
+        return token
+
+    def _checked(self) -> Token:
         token, now_s = self._issued(), _now_s()
         # Negated, so that NaN is refused as well.
         if not now_s < token.expires_s < now_s + _LONGEST_S:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import BrokerError, SerializationError
+from riverrun.errors import RegistryError, SerializationError
 from riverrun.processor.handlers import DropReason
 from riverrun.records import ValueAndTimestamp
 from riverrun.serde.foreign_key import Instruction, Subscription, SubscriptionResponse, combined_key, hash128
@@ -327,7 +327,7 @@ def _writing(part: str, serialize: Bytes) -> Bytes:
         try:
             return serialize(value)
         # A schema registry did not answer: the value is not to blame.
-        except BrokerError:
+        except RegistryError:
             raise
         # A serde may raise anything.
         except Exception as error:

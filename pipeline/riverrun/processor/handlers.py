@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from riverrun.arguments import HANDLER
 from riverrun.config import AT_LEAST_ONCE, load_attribute
-from riverrun.errors import USER_ERRORS, BrokerError, ConfigError, ProcessingError, as_exception
+from riverrun.errors import USER_ERRORS, ConfigError, ProcessingError, RegistryError, as_exception
 from riverrun.records import check_headers
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ def decision_of(
     try:
         response = handler(where, record, exception)
     # Its letters need a schema registry that does not answer: the host tries again later.
-    except BrokerError:
+    except RegistryError:
         raise
     # The handler is user code, too.
     except USER_ERRORS as error:

@@ -101,7 +101,7 @@ class DeclaredArchive:
             ConfigError: If a catalogue of Iceberg refuses, or a table there shows something else.
             EngineError: If the archive does not answer for too long.
             TopicError: If a topic does not exist.
-            BrokerError: If the brokers do not answer, or refuse.
+            BrokerError: If the brokers, or a schema registry, refuse, or do not answer: in a batch for `retry_seconds`.
         """
         from riverrun.project.following import follow_declared
         from riverrun.transfers.follower import FollowOptions

@@ -197,7 +197,7 @@ class FollowedExport:
             EngineError: If the target does not answer for too long.
             DeserializationError: If a record cannot be read.
             TopicError: If the topic does not exist.
-            BrokerError: If the brokers do not answer, or refuse.
+            BrokerError: If the brokers, or a schema registry, refuse, or do not answer: in a batch for `retry_seconds`.
             MissingOffsetError: If retention has deleted records before they were exported.
         """
         from riverrun.transfers.follower import FollowOptions

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from riverrun.decoders import converter, json_decoder
-from riverrun.errors import USER_ERRORS, BrokerError, ConfigError, StateError, as_exception
+from riverrun.errors import USER_ERRORS, ConfigError, RegistryError, StateError, as_exception
 from riverrun.serde.exact_values import in_microseconds
 from riverrun.spark.columns import TIME
 from riverrun.spark.store_files import PARQUET, check_sums
@@ -256,7 +256,7 @@ class RowsOfFile:
             try:
                 found.append(reader.make(parts))
             # The row is not to blame for a schema registry that does not answer.
-            except BrokerError:
+            except RegistryError:
                 raise
             # A serde may raise anything.
             except USER_ERRORS as error:

@@ -54,6 +54,7 @@ def take_through(
     another process moves the release, or computes the candidate, the chain continues from there, and after its cut.
     An abort or a rollback there ends the chain.
     """
+    first = releaser.status()
     for left in reversed(range(_ATTEMPTS)):
         before = releaser.status()
         try:
@@ -62,17 +63,17 @@ def take_through(
             # Two chains of one release would end each other otherwise. But of two switches the last one wins, and fences the
             # other: chains that continue there would take it from each other again and again.
             now = _moved(releaser, before) if isinstance(error, UnderWayError) else releaser.status()
-            if not left or now is None or now.candidate != candidate or not _await_cut(releaser, tell):
+            is_same = now is not None and now.candidate in {candidate, first.candidate}
+            if not (left and is_same and _await_cut(releaser, tell)):
                 raise
-            now = releaser.status()
-            if now.candidate != candidate or now.step in _ENDED:
-                raise _ended(now, candidate) from error
+            _require_not_ended(releaser, candidate, first)
             tell(f"{error.message}: continuing from there")
         except _ComputedError as error:
             is_awaited = left > 0 and _await_run(releaser, candidate, error.cause.message, tell)
             # The run may have ended before the look, so the first attempt is repeated anyway.
             if not is_awaited and left < _ATTEMPTS - 1:
                 raise error.cause from None
+            _require_not_ended(releaser, candidate, first)
     raise AssertionError  # the last attempt returns or raises
 
 
@@ -115,6 +116,20 @@ def _await_run(releaser: Releaser, candidate: str, message: str, tell: Callable[
     if releaser.resumed(candidate) in {None, Step.CUTTING}:
         raise _ended(releaser.status(), candidate)
     return True
+
+
+def _require_not_ended(releaser: Releaser, candidate: str, first: Release) -> None:
+    """Make sure that nobody has ended the release since a chain met it for the first time.
+
+    A release that had ended by then may start again, even if others write its record: a worker notes where it begins.
+    """
+    now = releaser.status()
+    if now.candidate == candidate and now.step not in _ENDED:
+        return
+    ended = {step.value for step in _ENDED}
+    since = (each for each in releaser.log() if each.revision >= first.revision)
+    if any(each.candidate == candidate and each.step not in ended for each in since):
+        raise _ended(now, candidate)
 
 
 def _ended(now: Release, candidate: str) -> ReleaseError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from riverrun.config import load_attribute
-from riverrun.errors import USER_ERRORS, BrokerError, ProcessingError, ReleaseError, StreamsError, as_exception
+from riverrun.errors import USER_ERRORS, ProcessingError, RegistryError, ReleaseError, StreamsError, as_exception
 from riverrun.processor.handlers import LEAVES_OUT, context_of, decision_of
 from riverrun.records import RAW_KEY, RAW_VALUE, Record, TaskId, counted
 from riverrun.state.api import StoreKind
@@ -74,7 +74,7 @@ class Migration:
             new = self._function(row, read)
             return (None if new is None else self.after.value_serde.serialize(new)), ()
         # The row is not to blame for a schema registry that does not answer, so no handler may leave it out.
-        except BrokerError:
+        except RegistryError:
             raise
         except USER_ERRORS as error:
             record = Record(row, read, max(timestamp, 0), headers)

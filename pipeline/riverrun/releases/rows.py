@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 
 import msgspec
 
-from riverrun.errors import USER_ERRORS, BrokerError, DeserializationError, ReleaseError, as_exception
+from riverrun.errors import USER_ERRORS, DeserializationError, RegistryError, ReleaseError, as_exception
 from riverrun.hosting.release import staging_name
 from riverrun.records import EPOCH, TopicPartition
 from riverrun.releases.differ import Differ
@@ -102,7 +102,7 @@ def difference_rows(
         if pair.old is not None:
             try:
                 before = _fields(read_old(pair.old.value))
-            except BrokerError:  # a registry that does not answer is no unreadable row
+            except RegistryError:  # a registry that does not answer is no unreadable row
                 raise
             except USER_ERRORS as error:  # a serde may raise anything
                 as_exception(error)
@@ -239,7 +239,7 @@ def _time(place: TopicPartition, ms: int, **more: int) -> datetime:
 def _read(place: TopicPartition, deserialize: Callable[[bytes], Any], data: bytes) -> Any:
     try:
         return deserialize(data)
-    except BrokerError:  # as above
+    except RegistryError:  # as above
         raise
     except USER_ERRORS as error:  # a serde may raise anything
         message = f"A record to be judged cannot be read: {as_exception(error)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from riverrun.codegen.function_writer import RunningNodes
 from riverrun.codegen.fusion import Fusion
 from riverrun.codegen.registry import writer_of
-from riverrun.errors import USER_ERRORS, BrokerError, RefusedRecordError, StreamsError, as_exception
+from riverrun.errors import USER_ERRORS, RefusedRecordError, RegistryError, StreamsError, as_exception
 from riverrun.generated import text_of
 from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
 from riverrun.partitioning import partition_for
@@ -283,7 +283,7 @@ def sink(
         name = topic_of if isinstance(topic_of, str) else topic_of(key, value, timestamp)
         try:
             hashed = None if key is None else cast("Any", inner)(key)
-        except BrokerError:
+        except RegistryError:
             raise
         except USER_ERRORS as raised:
             error, origin = as_exception(raised), SerializationExceptionOrigin.KEY
@@ -327,7 +327,7 @@ def writer(
             origin = SerializationExceptionOrigin.VALUE
             raw_value = None if value is None else value_bytes(value)
         # A schema registry did not answer: the record is not to blame, so no handler may skip it.
-        except BrokerError:
+        except RegistryError:
             raise
         except USER_ERRORS as raised:
             error = as_exception(raised)

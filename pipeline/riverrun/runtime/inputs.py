@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from riverrun.errors import USER_ERRORS, BrokerError, DeserializationError, RecordError, StreamsError, as_exception
+from riverrun.errors import USER_ERRORS, DeserializationError, RecordError, RegistryError, StreamsError, as_exception
 from riverrun.processor.handlers import DropReason
 from riverrun.processor.timestamps import NEGATIVE, USE_ANOTHER, WallclockTimestampExtractor
 from riverrun.records import RAW_OFFSET, RAW_VALUE, ConsumerRecord, RawRecord
@@ -203,7 +203,7 @@ class RecordQueue:
             key = None if raw_key is None else self._key_of(raw_key)
             value = None if raw_value is None else self._value_of(raw_value)
         # A schema registry did not answer: the record is not to blame, so no handler may skip it.
-        except BrokerError:
+        except RegistryError:
             raise
         except USER_ERRORS as raised:
             error = as_exception(raised)
@@ -253,7 +253,7 @@ class RecordQueue:
         record = ConsumerRecord(key, value, timestamp, headers, *self.tp, offset)
         try:
             found = extract(record, self.partition_time)
-        except (RecordError, BrokerError):  # as in `_decode`
+        except (RecordError, RegistryError):  # as in `_decode`
             raise
         except USER_ERRORS as raised:
             error = as_exception(raised)

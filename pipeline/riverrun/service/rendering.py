@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.errors import USER_ERRORS, BrokerError, as_exception
+from riverrun.errors import USER_ERRORS, RegistryError, as_exception
 from riverrun.records import shortened
 from riverrun.serde.api import shown_reader
 from riverrun.serde.serdes import without_odd_numbers
@@ -58,7 +58,7 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
             # Not the text itself: spaces may differ from what the serde writes, and stores compare bytes.
             return serde.serialize(serde.deserialize(text.encode()))
         return serde.serialize(read(text))
-    except BrokerError:  # a schema registry does not answer, whatever the key is
+    except RegistryError:  # a schema registry does not answer, whatever the key is
         raise
     except USER_ERRORS as error:  # a serde may raise anything
         reason = shortened(str(as_exception(error)), _LONGEST_REASON)
@@ -74,7 +74,7 @@ def prefix_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
 def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
     try:
         serde.deserialize(data)
-    except BrokerError:  # as above
+    except RegistryError:  # as above
         raise
     except USER_ERRORS as error:  # as above
         reason = shortened(str(as_exception(error)), _LONGEST_REASON)

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from riverrun.errors import USER_ERRORS, BrokerError, as_exception
+from riverrun.errors import USER_ERRORS, RegistryError, as_exception
 from riverrun.partitioning import partition_for
 from riverrun.runtime.layout import full_name
 from riverrun.topology.nodes import SinkNode
@@ -67,8 +67,8 @@ class StorePlace:
         everywhere = list(range(max(len(self.tasks), 1)))
         try:
             task = self.task_of(key) if key is not None else None
-        except ValueError as error:
-            # A partitioner that needs the value cannot be called: the key may be in any partition.
+        except (ValueError, RegistryError) as error:
+            # A partitioner that needs the value, or an absent registry, cannot be asked: the key may be in any partition.
             log.info("all partitions of %s are queried: %s", self.builder.name, error)
             return everywhere
         return [task.partition] if task is not None else everywhere
@@ -76,7 +76,7 @@ class StorePlace:
     def _chosen(self, partitioner: StreamPartitioner, key: object) -> Partitions:
         try:
             return partitioner(self.topic, key, None, len(self.tasks))
-        except BrokerError:  # it asks a schema registry, which does not answer
+        except RegistryError:  # it asks a schema registry, which does not answer
             raise
         except USER_ERRORS as error:
             failed = as_exception(error)

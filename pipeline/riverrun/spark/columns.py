@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import inspect
 
-from riverrun.errors import USER_ERRORS, BrokerError, DeserializationError, as_exception
+from riverrun.errors import USER_ERRORS, DeserializationError, RegistryError, as_exception
 from riverrun.serde.api import field_names, plain_reader
 from riverrun.serde.exact_values import (
     TimeMisfitError,
@@ -98,7 +98,7 @@ class Columns:
             try:
                 values.append(None if each is None else self.read(each))
             # The record is not to blame for a schema registry that does not answer.
-            except BrokerError:
+            except RegistryError:
                 raise
             except USER_ERRORS as error:  # a serde may raise anything
                 message = f"A {self.what} cannot be read: {as_exception(error)}"

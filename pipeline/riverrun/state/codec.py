@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from riverrun.errors import BrokerError, DeserializationError, SerializationError, StreamsError
+from riverrun.errors import DeserializationError, RegistryError, SerializationError, StreamsError
 from riverrun.records import ValueAndTimestamp
 from riverrun.serde.api import hint_of, refusal
 from riverrun.state.api import ChangelogRecord, StoreBuilder, StoreKind
@@ -48,7 +48,7 @@ class StoredKeys:
         """Read a key from bytes."""
         try:
             return self.serde.deserialize(data)
-        except BrokerError:  # an error of a schema registry
+        except RegistryError:  # an error of a schema registry
             raise
         except Exception as error:  # a serde may raise anything
             why = refusal(self.serde, error)
@@ -57,7 +57,7 @@ class StoredKeys:
 
     def refused(self, key: Any, error: Exception) -> StreamsError:
         """Return the error about a key that the serde cannot write; an error of a schema registry is returned unchanged."""
-        if isinstance(error, BrokerError):
+        if isinstance(error, RegistryError):
             return error
         why = refusal(self.serde, error)
         message = f"Store {self.store} cannot take the {type(key).__name__} key {shown(key)}: {why}"

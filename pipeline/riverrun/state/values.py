@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.errors import BrokerError, DeserializationError, SerializationError, StreamsError
+from riverrun.errors import DeserializationError, RegistryError, SerializationError, StreamsError
 from riverrun.serde.api import hint_of, refusal
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class StoredValues:
 
     def unreadable(self, key: Any, data: bytes, error: Exception) -> StreamsError:
         """Return the error about bytes that the serde cannot read; an error of a schema registry is returned unchanged."""
-        if isinstance(error, BrokerError):
+        if isinstance(error, RegistryError):
             return error
         why = refusal(self.serde, error)
         message = f"Store {self.store} cannot read the {len(data)} bytes of key {shown(key)}: {why}"
@@ -111,7 +111,7 @@ class StoredValues:
 
     def refused(self, key: Any, value: Any, error: Exception) -> StreamsError:
         """Return the error about a value that the serde cannot write; an error of a schema registry is returned unchanged."""
-        if isinstance(error, BrokerError):
+        if isinstance(error, RegistryError):
             return error
         hint = hint_of(error) or "Give the store a serde for such values, or put values that its serde writes."
         return SerializationError(f"{self._cannot(key, value)}: {refusal(self.serde, error)}", hint=hint)
@@ -119,7 +119,7 @@ class StoredValues:
     def _read_back(self, key: Any, value: Any, data: bytes) -> Any:
         try:
             return self.deserialize(data)
-        except BrokerError:  # an error of a schema registry
+        except RegistryError:  # an error of a schema registry
             raise
         except Exception as error:  # a serde may raise anything
             message = f"{self._cannot(key, value)}: serde {self.serde.name} could not read it back ({error})"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from riverrun.decoders import exact_json
 from riverrun.errors import (
     USER_ERRORS,
-    BrokerError,
     ConfigError,
     DeserializationError,
     RangeError,
+    RegistryError,
     SerializationError,
     as_exception,
 )
@@ -102,7 +102,7 @@ class TopicReader:
             return None
         try:
             return shown_reader(serde)(data)
-        except BrokerError:  # a registry that does not answer
+        except RegistryError:  # a registry that does not answer
             raise
         except USER_ERRORS as error:  # a serde may raise anything
             message = f"{part} cannot be read with serde {serde.name}: {type(error).__name__}: {as_exception(error)}"
@@ -287,7 +287,7 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineForm
                 # The hint says how many lines were written, so all before this one have to arrive.
                 producer.flush()
                 written = f"{counted(producer.sent().get(topic, 0), 'record')} before line {number} were written."
-                if isinstance(reason, BrokerError):  # a registry that does not answer
+                if isinstance(reason, RegistryError):  # a registry that does not answer
                     reason.hint = " ".join(filter(None, (reason.hint, written, "Continue from there.")))
                     raise
                 message = f"Line {number} cannot be written: {reason}: {raw[:100].decode(errors='replace')!r}"

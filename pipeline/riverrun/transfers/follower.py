@@ -37,7 +37,8 @@ class FollowSettings:
         commit_seconds: Time after the first record without a commit.
         commit_records: Number of records without a commit.
         commit_bytes: Size of their keys and values.
-        retry_seconds: Time to wait for a target that does not answer. The follower then ends.
+        retry_seconds: Time to wait for a target that does not answer, and in a batch for brokers and a schema registry as well.
+            The follower then ends.
     """
 
     commit_seconds: float = 1.0
@@ -183,6 +184,7 @@ class Follower:
         self._reported_at = clock()
         self._committed_at: float | None = None
         self._failing_since: float | None = None
+        self._is_batch = False
         self._again_at = 0.0
         self._next_pause = _FIRST_PAUSE_SECONDS
 
@@ -191,6 +193,7 @@ class Follower:
 
         `is_outdated` returns whether records have to be made in another way from now on, which ends this follower.
         """
+        self._is_batch = options.until_caught_up
         look_at = self._clock() + _LOOK_SECONDS
         try:
             while not options.ends():
@@ -321,9 +324,12 @@ class Follower:
         except BrokerError as error:
             if not error.retriable:
                 raise
-            self._wait_for_brokers(error)
+            # The caller of a batch waits for its end.
+            if self._is_batch:
+                self._plan_attempt(error)
+            else:
+                self._wait_for_brokers(error)
         except EngineError as error:
-            self._feed.forget()
             self._plan_attempt(error)
         except RefusedRecordsError as error:
             self._feed.refuse(error)
@@ -333,6 +339,8 @@ class Follower:
 
     def _wait_for_brokers(self, error: BrokerError) -> None:
         """Pause after an error of brokers or a schema registry, for longer each time if the feed has to begin again."""
+        # Nobody knows whether the target would have answered meanwhile.
+        self._failing_since = None
         if self._feed.is_reading:
             log.warning("%s", error.message)
             self._pause(_POLL_SECONDS)
@@ -340,8 +348,9 @@ class Follower:
             log.warning("%s; retrying in %.1f s", error.message, self._next_pause)
             self._begin_later(self._clock())
 
-    def _plan_attempt(self, error: EngineError) -> None:
-        """Plan the next attempt to reach the target, or raise the error."""
+    def _plan_attempt(self, error: BrokerError | EngineError) -> None:
+        """Plan the next attempt to begin, or raise the error."""
+        self._feed.forget()
         now = self._clock()
         since = self._failing_since = now if self._failing_since is None else self._failing_since
         if now - since >= self._settings.retry_seconds:

@@ -242,7 +242,7 @@ class TopicTarget:
     def begin(self) -> None:
         """Fence all earlier owners of the import, and let the source resume at the committed position."""
         self.release()
-        with self._told():
+        with outages_told():
             self._progress.create()
             topics = [each for each in (self._topic, self._letters) if each]
             self._admin.require(topics, f"import {self._name} writes to")
@@ -277,7 +277,7 @@ class TopicTarget:
         values = self._progress.moved(batch, position, had_place=self._had_place)
         producer = self._producer
         assert producer is not None  # noqa: S101 - followers commit only what they have begun
-        with self._told():
+        with outages_told():
             for record in self._pending:
                 self._send(producer, record)
             for name, value in values.items():
@@ -330,15 +330,16 @@ class TopicTarget:
             message = f"Import {name} has read {terms.source} so far, up to {last.upto}, not {self._terms.source}"
             raise ConfigError(message, hint="Rename the import: that imports everything.")
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Translate errors after which another attempt may help."""
-        try:
-            yield
-        # Whether the commit was successful shows when the follower begins again: it reads the position that is stored.
-        except UnknownOutcomeError as error:
-            raise EngineError(error.message) from error
-        except BrokerError as error:
-            if not error.retriable:
-                raise
-            raise EngineError(error.message) from error
+
+@contextmanager
+def outages_told() -> Iterator[None]:
+    """Translate errors after which another attempt may help."""
+    try:
+        yield
+    # Whether the commit was successful shows when the follower begins again: it reads the position that is stored.
+    except UnknownOutcomeError as error:
+        raise EngineError(error.message, hint=error.hint) from error
+    except BrokerError as error:
+        if not error.retriable:
+            raise
+        raise EngineError(error.message, hint=error.hint) from error

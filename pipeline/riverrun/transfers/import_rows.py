@@ -17,7 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riverrun.decoders import plain_json
-from riverrun.errors import USER_ERRORS, BrokerError, DeserializationError, RangeError, SerializationError, as_exception
+from riverrun.errors import (
+    USER_ERRORS,
+    DeserializationError,
+    RangeError,
+    RegistryError,
+    SerializationError,
+    as_exception,
+)
 from riverrun.partitioning import partition_for
 from riverrun.records import EPOCH, moment
 from riverrun.serde.serdes import is_json
@@ -333,7 +340,7 @@ class RowForm:
                 self._time(row, now_ms),
             )
         # The row is not to blame for a schema registry that does not answer.
-        except BrokerError:
+        except RegistryError:
             raise
         except USER_ERRORS as error:  # a serde may raise anything
             message = f"{row.place} cannot become a record: {as_exception(error)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,11 +12,11 @@ from riverrun.errors import BrokerError, EngineError, SerializationError, TaskMi
 from riverrun.hosting.process import SystemClock
 from riverrun.processor.handlers import ERRORS_EXCEPTION, ERRORS_MESSAGE
 from riverrun.transfers.follower import FollowReport
-from riverrun.transfers.import_progress import Resumable
+from riverrun.transfers.import_progress import Resumable, outages_told
 from riverrun.transfers.topic_feed import size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from riverrun.processor.sinks import RefusedRecordsError
     from riverrun.records import RawFields
@@ -130,13 +131,9 @@ class PolledFeed:
             usual = self._poll_seconds
             self._look_at = self._clock() + min(usual, usual if found.again_seconds is None else found.again_seconds)
         now_ms = SystemClock().now_ms()
-        try:
+        # Without a schema registry, the follower begins again before these rows, as after outages of brokers (`TopicTarget`).
+        with self._whole(), outages_told():
             records = [self._record(row, now_ms) for row in found.rows]
-        except BrokerError as error:
-            if not error.retriable:
-                raise
-            # Of a schema registry. The follower begins again before these rows, as after outages of brokers (`TopicTarget`).
-            raise EngineError(error.message, hint=error.hint) from error
         self._target.write(records)
         self.records += len(records)
         self.size += size_of(records)
@@ -147,7 +144,8 @@ class PolledFeed:
         """Do nothing: a source forgets no deletions that it had."""
 
     def commit(self) -> None:
-        self._target.commit()
+        with self._whole():
+            self._target.commit()
         self.records = self.size = 0
         self._skipped_committed = self._skipped
 
@@ -173,6 +171,14 @@ class PolledFeed:
     def reached(self) -> FollowReport:
         """Return the place in the source; the lag is the number of rows, or files, that the topic does not have yet."""
         return FollowReport(lag=self._lag(), skipped=self._skipped_committed, place=self._source.shown())
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokerError:
+            self.forget()
+            raise
 
     def _lag(self) -> int:
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.errors import ReleaseError, UnderWayError, VersionConflictError
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import BEGUN, Release, ReleaseChange, Step
 from riverrun.releases import chain
 from riverrun.releases.chain import Through, take_through
 
@@ -33,12 +33,17 @@ class Meeting:
     def __init__(self, error: Exception, meanwhile: Iterator[Release], *own: Release) -> None:
         self._error, self._meanwhile, self._own = error, meanwhile, own
         self._now, self._is_met = GATED, False
+        self._log = [GATED]
         self.cuts = self.starts = 0
 
     def status(self) -> Release:
         if self._is_met:
             self._now = next(self._meanwhile, self._now)
+            self._log.append(self._now)
         return self._now
+
+    def log(self) -> list[ReleaseChange]:
+        return [ReleaseChange.between(None, each) for each in self._log]
 
     def resumed(self, _candidate: str) -> Step | None:
         return None if self._now.step in {Step.ROLLING_BACK, Step.ROLLED_BACK, Step.ABORTED} else self._now.step
@@ -110,3 +115,78 @@ def test_what_a_chain_has_written_is_no_sign_of_another_one() -> None:
     with pytest.raises(UnderWayError, match="is processed"):
         through(releaser, told.append)
     assert (releaser.cuts, told) == (1, [])
+
+
+class Starting:
+    """A releaser whose first start, or first run of the candidate, fails while others write the release."""
+
+    def __init__(self, first: Release, *, fails_at: str, error: Exception, meanwhile: Release) -> None:
+        self._log, self._fails_at, self._error, self._meanwhile = [first], fails_at, error, meanwhile
+        self.starts = 0
+
+    def status(self) -> Release:
+        return self._log[-1]
+
+    def log(self) -> list[ReleaseChange]:
+        return [ReleaseChange.between(None, each) for each in self._log]
+
+    def has_written(self, _release: Release) -> bool:
+        return False
+
+    def is_computed(self, _candidate: str) -> bool:
+        return False
+
+    def resumed(self, _candidate: str) -> Step | None:
+        return self.status().step if self.status().step in BEGUN else None
+
+    def start(self, candidate: str, *, carry: bool) -> Release:
+        assert not carry
+        self.starts += 1
+        self._fail_once("before start")
+        self._write(replace(self.status(), candidate=candidate, step=Step.PLANNED))
+        self._fail_once("within start")
+        return self.status()
+
+    def reprocess(self) -> Any:
+        self._fail_once("reprocess")
+        self._write(replace(self.status(), step=Step.REPROCESSED))
+        return SimpleNamespace(range="clicks-0@5")
+
+    def _fail_once(self, place: str) -> None:
+        if place == self._fails_at:
+            self._fails_at = ""
+            self._write(self._meanwhile)
+            raise self._error
+
+    def _write(self, release: Release) -> None:
+        self._log.append(replace(release, revision=self._log[-1].revision + 1))
+
+
+FIRST = {
+    "a rollback": replace(GATED, step=Step.ROLLED_BACK),
+    "an abort": replace(GATED, step=Step.ABORTED),
+    "no release": Release("clicks", "v1", revision=3),
+    "another version's release": replace(LIVE, candidate="v1", live="v1"),
+}
+CONFLICTS = [VersionConflictError("revision 8 was written"), UnderWayError("v1 is processed")]
+
+
+@pytest.mark.parametrize("error", CONFLICTS)
+@pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
+def test_a_chain_starts_though_a_worker_notes_its_beginning(error: Exception, first: Release) -> None:
+    noted = replace(first, begins={"v1": {"clicks-0": 5}})
+    releaser: Any = Starting(first, fails_at="before start", error=error, meanwhile=noted)
+    done = take_through(releaser, "v2", Through.REPROCESS, lambda _line: None)
+    assert (done.step, done.candidate, releaser.starts) == (Step.REPROCESSED, "v2", 2)
+
+
+@pytest.mark.parametrize("error", CONFLICTS)
+@pytest.mark.parametrize("fails_at", ["within start", "reprocess"])
+@pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
+def test_a_chain_ends_once_another_process_aborts_what_it_has_begun(
+    error: Exception, fails_at: str, first: Release
+) -> None:
+    releaser: Any = Starting(first, fails_at=fails_at, error=error, meanwhile=replace(GATED, step=Step.ABORTED))
+    with pytest.raises(ReleaseError, match="another process has moved v2 meanwhile"):
+        take_through(releaser, "v2", Through.REPROCESS, lambda _line: None)
+    assert releaser.starts == 1

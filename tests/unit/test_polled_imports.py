@@ -41,6 +41,7 @@ from riverrun.errors import (
 )
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE
 from riverrun.serde.serdes import JSON, LONG
+from riverrun.topics.serdes import NAMES, serde_named
 from riverrun.transfers import polled_table
 from riverrun.transfers.follower import Follower, FollowOptions, FollowSettings
 from riverrun.transfers.import_progress import Position
@@ -850,6 +851,24 @@ def test_rows_become_keys_values_and_times(
 def test_a_row_that_does_not_fit_is_told(form: RowForm, fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(SerializationError, match=problem):
         form.record(SourceRow(fields, "Row 1"), 5)
+
+
+@pytest.mark.parametrize("fields", [{"a": "null"}, {"a": msgspec.Raw(b'"null"')}, {"a": b"null"}])
+@pytest.mark.parametrize("name", [name for name in NAMES.split(", ") if " " not in name])
+def test_a_text_that_says_null_is_no_tombstone(name: str, fields: dict[str, Any]) -> None:
+    row, serde = SourceRow(fields, "Row 1"), serde_named(name)
+    for form in (RowForm(key=("a",), key_serde=serde), RowForm(value="a", value_serde=serde)):
+        if name in {"string", "json"} or isinstance(fields["a"], bytes):
+            assert b"null" in form.record(row, 5)
+        else:
+            with pytest.raises(SerializationError, match="Row 1 cannot become a record"):
+                form.record(row, 5)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES.split(", ") if " " not in name])
+def test_null_in_a_column_is_a_tombstone_or_no_key(name: str) -> None:
+    form = RowForm(key=("a",), value="a", key_serde=serde_named(name), value_serde=serde_named(name))
+    assert form.record(SourceRow({"a": None}, "Row 1"), 5) == (None, None, 5)
 
 
 ACTIONS = st.one_of(

@@ -205,7 +205,7 @@ class LineFormat:
         if self.key is not None:
             key = _field(value, self.key)
         at_ms = now_ms if self.timestamp is None else _time(_field(value, self.timestamp))
-        return bytes_of(self.key_serde, key), bytes_of(self.value_serde, value), at_ms, ()
+        return _bytes(self.key_serde, key), _bytes(self.value_serde, value), at_ms, ()
 
     def _split(self, line: str) -> tuple[str | None, str]:
         if self.separator is None:
@@ -232,7 +232,7 @@ class RecordFormat:
         if not isinstance(found, dict) or not found.keys() & {"key", "value"}:
             raise ValueError("it is not a JSON object with a key or a value")
         key, value = (
-            bytes_of(serde, _of_json(serde, found.get(name)))
+            _bytes(serde, _of_json(serde, found.get(name)))
             for name, serde in (("key", self.key_serde), ("value", self.value_serde))
         )
         at_ms = now_ms if found.get("timestamp") is None else _time(found["timestamp"])
@@ -306,6 +306,10 @@ def _text(raw: bytes) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} is not UTF-8 ({raw[error.start]:#04x})") from error
+
+
+def _bytes(serde: Serde[Any], value: Any) -> bytes | None:
+    return None if value is None else bytes_of(serde, value)
 
 
 def _field(value: Any, name: str) -> Any:

@@ -175,12 +175,13 @@ exactly = msgspec.json.Encoder(order="deterministic", decimal_format="number").e
 """Encodes JSON as `JSON` does, but numbers keep the digits that they were read with."""
 
 
-def bytes_of(serde: Serde[Any], value: Any) -> bytes | None:
+def bytes_of(serde: Serde[Any], value: Any) -> bytes:
     """Serialize what `from_text` returns: decimals are numbers of JSON.
 
     >>> bytes_of(JSON, from_text(JSON, "[7, 1.10]")), JSON.serialize(from_text(JSON, "[7, 1.10]"))
     (b'[7,1.10]', b'[7,"1.10"]')
     """
-    if value is None:
-        return None
+    # It would write false for null, as Python does.
+    if serde is BOOLEAN and not isinstance(value, bool):
+        raise ValueError(f"{exactly(value).decode()} is neither true nor false")
     return exactly(value) if is_json(serde) else serde.serialize(value)

@@ -406,8 +406,7 @@ def _text_of(value: Any) -> str | bytes | None:
 def _key_by(serde: Serde[Any] | None, found: str | bytes | None) -> bytes | None:
     if serde is None or not is_json(serde) or not isinstance(found, str):
         return _written_by(serde, found)
-    value = plain_json(found)
-    return None if value is None else exactly(value)
+    return exactly(plain_json(found))
 
 
 def _written_by(serde: Serde[Any] | None, found: str | bytes | None) -> bytes | None:

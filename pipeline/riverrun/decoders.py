@@ -67,13 +67,18 @@ exact_json: Callable[[str | bytes], Any] = json_decoder(Any, float_hook=decimal.
 """Decodes JSON with all digits: numbers with a point or an exponent become decimals."""
 
 
-def _double_or_exact(text: str) -> float | decimal.Decimal:
+def double_or_exact(text: str) -> float | decimal.Decimal:
+    """Return a number as a double, or as a decimal if doubles do not have it.
+
+    >>> double_or_exact("1.10"), double_or_exact("1e400")
+    (1.1, Decimal('1E+400'))
+    """
     double = float(text)
     shown = repr(double)
     return double if shown == text or decimal.Decimal(shown) == (exact := decimal.Decimal(text)) else exact
 
 
-plain_json: Callable[[str | bytes], Any] = json_decoder(Any, float_hook=_double_or_exact).decode
+plain_json: Callable[[str | bytes], Any] = json_decoder(Any, float_hook=double_or_exact).decode
 """Decodes JSON with all digits: numbers that doubles do not have become decimals."""
 
 

@@ -20,10 +20,9 @@ from riverrun.decoders import plain_json
 from riverrun.errors import USER_ERRORS, BrokerError, DeserializationError, RangeError, SerializationError, as_exception
 from riverrun.partitioning import partition_for
 from riverrun.records import EPOCH, moment
-from riverrun.serde.serdes import is_json
 from riverrun.spark.failures import on_executor
 from riverrun.spark.ranges import time_ms
-from riverrun.topics.serdes import bytes_of, exactly, from_text
+from riverrun.topics.serdes import bytes_of, exactly, from_text, key_bytes_of
 from riverrun.transfers.text_files import field_text
 from riverrun.transfers.text_frames import BAD, FILE, KEY, LINE, OBJECT, OWN, TIME, TIME_KIND, VALUE, name_of
 
@@ -328,8 +327,8 @@ class RowForm:
             if row.problem is not None:
                 raise ValueError(row.problem)
             return (
-                _key_by(self.key_serde, self._key(row)),
-                _written_by(self.value_serde, self._value(row)),
+                _written_by(self.key_serde, self._key(row), key_bytes_of),
+                _written_by(self.value_serde, self._value(row), bytes_of),
                 self._time(row, now_ms),
             )
         # The row is not to blame for a schema registry that does not answer.
@@ -403,18 +402,12 @@ def _text_of(value: Any) -> str | bytes | None:
     return _encode(_plain(value, "fail")).decode() if isinstance(value, dict | list) else str(value)
 
 
-def _key_by(serde: Serde[Any] | None, found: str | bytes | None) -> bytes | None:
-    if serde is None or not is_json(serde) or not isinstance(found, str):
-        return _written_by(serde, found)
-    return exactly(plain_json(found))
-
-
-def _written_by(serde: Serde[Any] | None, found: str | bytes | None) -> bytes | None:
-    if found is None:
-        return None
-    if serde is None or isinstance(found, bytes):
-        return found if isinstance(found, bytes) else found.encode()
-    return bytes_of(serde, from_text(serde, found))
+def _written_by(
+    serde: Serde[Any] | None, found: str | bytes | None, serialize: Callable[[Serde[Any], Any], bytes]
+) -> bytes | None:
+    if found is None or isinstance(found, bytes):
+        return found
+    return found.encode() if serde is None else serialize(serde, from_text(serde, found))
 
 
 def _time_of(value: Any, column: str) -> int | None:

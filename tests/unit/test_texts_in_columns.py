@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.exc import DBAPIError
 
@@ -303,6 +303,20 @@ def test_times_that_databases_read_each_in_another_way_are_refused(text: str, co
     assert ColumnType.of(column, dialect).changes_text(text)
 
 
+WORDS_BEHIND_TIMES = st.sampled_from(["BC", "AD", "epoch", "infinity", "M", "friday", "IST", "PM", "UTC+3", "EST5EDT"])
+
+
+@given(
+    st.sampled_from(["", "2026-01-02 "]),
+    WORDS_BEHIND_TIMES | st.from_regex(r"[a-zA-Z][\w+-]{0,8}", fullmatch=True, alphabet=st.characters(codec="ascii")),
+    st.sampled_from([(dialect, type_) for dialect, types in TIMES.items() for type_ in types]),
+)
+def test_words_behind_times_are_no_zones(day: str, word: str, column: tuple[str, str]) -> None:
+    dialect, type_ = column
+    assume(word.lower() not in {"z", "utc", "gmt"})
+    assert ColumnType.of(type_, dialect).changes_text(f"{day}10:00 {word}")
+
+
 @pytest.mark.parametrize(
     ("dialect", "column", "text", "is_changed"),
     [
@@ -329,6 +343,9 @@ def test_times_that_databases_read_each_in_another_way_are_refused(text: str, co
         ("mssql", "DATETIME", "2026-01-02 10:00:00.001", True),
         ("mssql", "SMALLDATETIME", "2026-01-02 10:00:31", True),
         ("mysql", "DATETIME(6)", "2026-01-02 10:00:00+05:00", False),
+        ("mysql", "DATETIME(6)", "2026-01-02 10:00:00Z", False),
+        ("mysql", "DATETIME(6)", "2026-01-02 10:00:00 Europe/Berlin", True),
+        ("mysql", "DATETIME(6)", "2026-01-02 10:00:00+05", True),
         ("mysql", "TIME", "10:00:00.5", True),
         ("mysql", "TIME(6)", "10:00:00+05:00", True),
         ("postgresql", "DATE", "2026-01-02T00:00:00", False),

@@ -48,13 +48,13 @@ class ColumnType:
     """A type of a column: its kind, and its digits after the point or of a second; None if they have no limit.
 
     Args:
-        drops_zone: Whether the zone of a time that is written as text is left out.
+        zones: Which zones of times it converts or keeps (`changes_time`).
         is_loose: Whether texts are kept that are no values of the type, as SQLite does.
     """
 
     kind: str
     digits: int | None = None
-    drops_zone: bool = declared(default=False, repr=False, compare=False)
+    zones: str = declared(default="none", repr=False, compare=False)
     is_loose: bool = declared(default=False, repr=False, compare=False)
 
     @classmethod
@@ -92,8 +92,8 @@ class ColumnType:
             usual = 0 if is_of_mysql else 2 if (name, dialect) == ("DATETIME", "mssql") else _MICRO_DIGITS
             digits = _SECOND_DIGITS.get(name, usual)
         # MySQL converts offsets to the zone of the session, which is UTC.
-        is_converted = dialect == "mysql" and kind == "moment"
-        return cls(kind, digits, drops_zone=not (is_zoned or is_converted))
+        otherwise = "offsets" if dialect == "mysql" and kind == "moment" else "none"
+        return cls(kind, digits, "all" if is_zoned else otherwise)
 
     def changes(self, kind: pa.DataType) -> bool:
         """Return whether values of an Arrow type may become others in this column, without an error."""
@@ -129,7 +129,7 @@ class ColumnType:
         [False, False, True]
         """
         if self.kind in _TIMES:
-            return changes_time(text, self.kind, self.digits or 0, drops_zone=self.drops_zone)
+            return changes_time(text, self.kind, self.digits or 0, self.zones)
         if self.kind == "text":
             # By the standard, spaces are no error.
             return self.digits is not None and len(text.rstrip(" ")) <= self.digits < len(text)

@@ -197,7 +197,10 @@ def written(shown: str) -> Written:
         nanos = whole * 10**9 + int((fraction or "").ljust(9, "0"))
     ahead = abs(int(zone or 0)) * 3600 + int(parts[0] or 0) * 60 + int(parts[1] or 0)
     sign = -1 if (zone or "").startswith("-") else 1
-    ordinal = None if year is None else dt.date(int(year), int(month), int(day)).toordinal()
+    # PostgreSQL reads numbers such as 120000.001 as years.
+    ordinal = -1 if year is not None and int(year) > dt.MAXYEAR else None
+    if year is not None and ordinal is None:
+        ordinal = dt.date(int(year), int(month), int(day)).toordinal()
     return Written(ordinal, nanos, sign * ahead)
 
 
@@ -218,14 +221,17 @@ def times(draw: st.DrawFn) -> tuple[str, Written]:
         seconds = (clock.hour * 60 + clock.minute) * 60 + clock.second
         fraction = draw(st.text("0", max_size=9) | st.text("0123456789", max_size=9))
         shown = clock.isoformat() + (fraction and f".{fraction}")
+        forms = [shown, shown.replace(":", "")]
         if not clock.second and not fraction:
-            shown = draw(st.sampled_from([shown, shown[:5]]))
+            forms += [shown[:5], f"T{clock:%H%M}"] if text.isdigit() else [shown[:5]]
+        shown = draw(st.sampled_from(forms))
         zone, ahead = draw(
-            st.sampled_from([("", 0), ("Z", 0), (" UTC", 0), ("+00:00", 0), (" Asia/Tokyo", 32400)])
+            st.sampled_from([("", 0), ("Z", 0), (" UTC", 0), (" Etc/UTC", 0), ("+00:00", 0), (" Asia/Tokyo", 32400)])
             | st.integers(-15 * 3600, 15 * 3600).map(lambda each: (offset(each), each))
             | st.integers(-14, 14).map(lambda each: (f"{each:+03}", each * 3600))
         )
-        text += ("" if day is None else draw(st.sampled_from("T "))) + shown + zone
+        start = "" if shown.startswith("T") else draw(st.sampled_from(["T", "" if day is None else " "]))
+        text += start + shown + zone
         nanos = seconds * 10**9 + int(fraction.ljust(9, "0"))
     return text, Written(None if day is None else day.toordinal(), nanos, ahead)
 
@@ -348,6 +354,29 @@ def test_words_behind_times_are_no_zones(day: str, word: str, column: tuple[str,
         ("mysql", "DATETIME(6)", "2026-01-02 10:00:00+05", True),
         ("mysql", "TIME", "10:00:00.5", True),
         ("mysql", "TIME(6)", "10:00:00+05:00", True),
+        ("mysql", "TIME", "-10:00:00", False),
+        ("mariadb", "TIME", "100:00:00", False),
+        ("mysql", "TIME(3)", "-838:59:59.125", False),
+        ("mysql", "TIME", "-838:59:59.5", True),
+        ("mysql", "TIME", "10:00.5", True),
+        ("mysql", "TIME", "-1 10:00:00", True),
+        ("postgresql", "TIME WITHOUT TIME ZONE", "-10:00:00", True),
+        ("postgresql", "TIME WITHOUT TIME ZONE", "T10:00:00", False),
+        ("postgresql", "TIMESTAMP WITHOUT TIME ZONE", "20260102T100000.123Z", False),
+        ("postgresql", "TIMESTAMP WITHOUT TIME ZONE", "20260102T100000.1234567Z", True),
+        ("postgresql", "TIMESTAMP WITHOUT TIME ZONE", "20260102T1000Z", False),
+        ("postgresql", "TIMESTAMP WITHOUT TIME ZONE", "20260102 1000", True),
+        ("postgresql", "TIMESTAMP WITHOUT TIME ZONE", "2026-01-02 10:00 Etc/UTC", False),
+        ("postgresql", "TIMESTAMP WITHOUT TIME ZONE", "2026-01-02 10:00 Etc/GMT+5", True),
+        ("postgresql", "DATE", "2026-01-02T00:00:00 Etc/GMT", False),
+        ("snowflake", "TIMESTAMP_TZ(9)", "2026-01-02 10:00:00+05:00", False),
+        ("snowflake", "TIMESTAMP_LTZ", "2026-01-02 10:00:00+05:00", False),
+        ("snowflake", "TIMESTAMP_NTZ", "2026-01-02 10:00:00+05:00", True),
+        ("bigquery", "TIMESTAMP", "2026-01-02 10:00:00+05:00", False),
+        ("bigquery", "DATETIME", "2026-01-02 10:00:00+05:00", True),
+        ("oracle", "DATE", "2026-01-02 10:00:00", False),
+        ("oracle", "DATE", "2026-01-02 10:00:00.5", True),
+        ("oracle", "DATE", "2026-01-02 10:00:00+05:00", True),
         ("postgresql", "DATE", "2026-01-02T00:00:00", False),
         ("postgresql", "DATE", "2026-01-02 00:00", False),
         ("postgresql", "DATE", "2026-01-02T00:00:00+05:00", True),

@@ -33,9 +33,9 @@ _SHOWN = 100
 _KINDS = {"DATE": "date", "SMALLDATETIME": "date", "MONEY": "exact", "SMALLMONEY": "exact"}
 # PostgreSQL's depends on its locale, and SQL Server has four.
 _DIGITS = {"MONEY": 2, "SMALLMONEY": 4}
-_SECOND_DIGITS = {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3, "TIMESTAMP_NS": 9, "TIMESTAMPTZ_NS": 9, "TIME_NS": 9}
-"""Digits of a second that types of DuckDB have in their names."""
-_ZONED = frozenset({"TIMETZ", "TIMESTAMPTZ", "TIMESTAMPTZ_NS", "DATETIMEOFFSET"})
+_SECOND_DIGITS = {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3, "TIMESTAMP_NS": 9, "TIMESTAMPTZ_NS": 9, "TIME_NS": 9, "DATE": 0}
+"""Digits of a second of DuckDB's types, which have them in their names, and of Oracle's DATE."""
+_ZONED = frozenset({"TIMETZ", "TIMESTAMPTZ", "TIMESTAMPTZ_NS", "TIMESTAMP_TZ", "TIMESTAMP_LTZ", "DATETIMEOFFSET"})
 _WITH_ZONE = re.compile(r"WITH (LOCAL )?TIME ZONE")
 _ALIKE = (("a", "A"), ("a", "á"), ("a", "a "))
 """Texts that collations take for equal: without case, without accents, and with padding."""
@@ -78,8 +78,10 @@ class ColumnType:
             return cls("single")
         if name in {"FLOAT", "DOUBLE", "FLOAT8"}:
             return cls("double")
-        if name.startswith(("TIME", "DATETIME")):
-            is_zoned = name in _ZONED or _WITH_ZONE.search(text.upper()) is not None
+        # Oracle's DATE has seconds.
+        if name.startswith(("TIME", "DATETIME")) or (name, dialect) == ("DATE", "oracle"):
+            has_zone = name in _ZONED or _WITH_ZONE.search(text.upper()) is not None
+            is_zoned = has_zone or (name, dialect) == ("TIMESTAMP", "bigquery")
             return cls._of_times(name, first, dialect, is_zoned=is_zoned)
         return cls(_KINDS.get(name) or ("text" if _TEXT.fullmatch(name) else "other"), _DIGITS.get(name, first))
 
@@ -87,6 +89,8 @@ class ColumnType:
     def _of_times(cls, name: str, digits: int | None, dialect: str, *, is_zoned: bool) -> ColumnType:
         kind = "time" if name in {"TIME", "TIMETZ", "TIME_NS"} else "moment"
         is_of_mysql = dialect in {"mysql", "mariadb"}
+        if is_of_mysql and kind == "time":
+            kind = "span"
         if digits is None:
             # SQL Server's DATETIME has steps of 1/300 s.
             usual = 0 if is_of_mysql else 2 if (name, dialect) == ("DATETIME", "mssql") else _MICRO_DIGITS
@@ -119,7 +123,9 @@ class ColumnType:
                 self.kind, kind.bit_width
             )
         if pa.types.is_timestamp(kind):
-            return self.kind in {"date", "time"} or (self.kind == "moment" and (self.digits or 0) < _MICRO_DIGITS)
+            return self.kind in {"date", "time", "span"} or (
+                self.kind == "moment" and (self.digits or 0) < _MICRO_DIGITS
+            )
         return False
 
     def changes_text(self, text: str) -> bool:
@@ -138,7 +144,7 @@ class ColumnType:
         return changes_number(text, self.kind, self.digits)
 
 
-_TIMES = frozenset({"date", "moment", "time"})
+_TIMES = frozenset({"date", "moment", "time", "span"})
 _OF_TEXTS = frozenset({"whole", "exact", "single", "double", "numeric", "text"}) | _TIMES
 """Kinds of columns that may change texts."""
 

@@ -15,15 +15,20 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNOR
 _WHOLE_END = 2**63
 _MOST_SINGLE_DIGITS = 9
 _DATE = r"[0-9]{4,}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{4}/[0-9]{1,2}/[0-9]{1,2}|[0-9]{8}"
-_CLOCK = r"[0-9]{1,2}:[0-5]?[0-9](?::[0-5]?[0-9](?:[.,](?P<fraction>[0-9]+))?)?|[0-9]{6}"
+_CLOCK = (
+    r"[0-9]{1,2}:[0-5]?[0-9](?::[0-5]?[0-9](?:[.,](?P<fraction>[0-9]+))?)?"
+    r"|[0-9]{6}(?:[.,](?P<basic>[0-9]+))?|(?<=[0-9]{8}T)[0-9]{4}"
+)
 # Databases read other words as a day, an era or nothing, and each has other short names.
 _ZONE = r"z|utc|gmt|[a-z]\w*(?:/[a-z][\w+-]*)+|[+-][0-9]{1,2}(?::?[0-9]{2}){0,2}"
 _TIME = re.compile(
-    rf"(?:(?P<date>{_DATE})(?:[T ]|$))?(?:(?P<clock>{_CLOCK}) ?(?P<zone>{_ZONE})?)?", re.IGNORECASE | re.ASCII
+    rf"(?:(?P<date>{_DATE})(?:[T ]|$)|T)?(?:(?P<clock>{_CLOCK}) ?(?P<zone>{_ZONE})?)?", re.IGNORECASE | re.ASCII
 )
 """ISO 8601, and how databases show times."""
+_SPAN = re.compile(r"-?[0-9]{1,3}:[0-5]?[0-9](?::[0-5]?[0-9](?:\.(?P<fraction>[0-9]+))?)?")
+"""Times of MySQL, which are also durations."""
 _INFINITE = frozenset({"infinity", "-infinity"})
-_UTC = frozenset({"z", "utc", "gmt"})
+_UTC = frozenset({"z", "utc", "gmt", "etc/utc", "etc/gmt"})
 _OFFSET = re.compile(r"[+-][0-9]{2}:[0-9]{2}")
 
 
@@ -109,13 +114,15 @@ def changes_time(text: str, kind: str, digits: int, zones: str) -> bool:
 
     Args:
         text: The text.
-        kind: `date`, `time` or `moment`.
+        kind: `date`, `time`, `moment`, or MySQL's `span`.
         digits: Those of a fraction of a second.
         zones: The zones that the column converts or keeps: `all`, `offsets` or `none`. It leaves others out.
 
     >>> [changes_time(f"2026-01-02{clock}", "date", 0, "none") for clock in ("", "T00:00:00Z", " 10:00")]
     [False, False, True]
     """
+    if kind == "span" and (span := _SPAN.fullmatch(text.strip())) is not None:
+        return _is_cut(span["fraction"], digits)
     found = _TIME.fullmatch(text.strip())
     if found is None:
         return text.strip().lower() not in _INFINITE
@@ -125,5 +132,9 @@ def changes_time(text: str, kind: str, digits: int, zones: str) -> bool:
     if kind == "date":
         return date is None or not is_utc or bool((clock or "").strip("0:.,"))
     is_missing = date is None if kind == "moment" else (date is not None or clock is None)
-    is_cut = len((found["fraction"] or "").rstrip("0")) > digits
+    is_cut = _is_cut(found["fraction"] or found["basic"], digits)
     return is_missing or is_cut or not (is_kept or is_utc)
+
+
+def _is_cut(fraction: str | None, digits: int) -> bool:
+    return len((fraction or "").rstrip("0")) > digits

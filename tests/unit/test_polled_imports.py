@@ -937,6 +937,10 @@ CHANGED_BY_DUCKDB = [
     ("timestamp[]", "['-infinity'::timestamp]"),
     ("struct(a date)", "{'a': 'infinity'::date}"),
     ("map(varchar, interval)", "MAP{'a': INTERVAL '1 month'}"),
+    ("map(date, int)", "MAP{'infinity'::date: 1}"),
+    ("map(interval, int)", "MAP{INTERVAL '1 month': 1}"),
+    ("map(date, int)[]", "[MAP{'-infinity'::date: 1}]"),
+    ("map(struct(a date), int)", "MAP{{'a': 'infinity'::date}: 1}"),
 ]
 CHANGED_BY_PSYCOPG = [("time", "'24:00'"), ("timetz", "'24:00+01'"), ("tsrange", "'[2026-01-01,infinity)'")]
 KEPT = [

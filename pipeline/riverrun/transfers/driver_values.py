@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
 CHANGED = "riverrun_changed"
 """The column with the numbers of checks that a row has not passed; empty for most rows."""
@@ -135,12 +136,13 @@ def _with_part(is_changed: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
     def has(value: Any) -> bool:
         match value:
-            case dict():
-                return any(map(has, value.values()))
-            case list() | tuple() | set():
-                return any(map(has, value))
-            case str():
+            case str() | bytes():
                 return False
+            case dict():
+                return any(map(has, (*value, *value.values())))
+            # Psycopg's multiranges are sequences as well.
+            case Sequence() | Set():
+                return any(map(has, value))
         # Ranges of psycopg.
         ends = (getattr(value, end, None) for end in ("lower", "upper"))
         return is_changed(value) or any(end is not None and is_changed(end) for end in ends)

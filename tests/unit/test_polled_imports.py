@@ -942,7 +942,13 @@ CHANGED_BY_DUCKDB = [
     ("map(date, int)[]", "[MAP{'-infinity'::date: 1}]"),
     ("map(struct(a date), int)", "MAP{{'a': 'infinity'::date}: 1}"),
 ]
-CHANGED_BY_PSYCOPG = [("time", "'24:00'"), ("timetz", "'24:00+01'"), ("tsrange", "'[2026-01-01,infinity)'")]
+CHANGED_BY_PSYCOPG = [
+    ("time", "'24:00'"),
+    ("timetz", "'24:00+01'"),
+    ("time[]", "'{12:24:00,24:00}'"),
+    ("timetz[]", "'{24:00+01}'"),
+    ("tsrange", "'[2026-01-01,infinity)'"),
+]
 KEPT = [
     ("json", """'{"a": 1.10000000000000000001, "b": [1e-400]}'""", b'{"a": 1.10000000000000000001, "b": [1e-400]}'),
     ("decimal(38, 20)", "1.10000000000000000001", b"1.10000000000000000001"),
@@ -951,6 +957,7 @@ KEPT = [
     ("timestamptz", "'2026-01-01 00:00:00+05:30'", b'"2025-12-31T18:30:00.000000Z"'),
     ("time", "'00:00'", b'"00:00:00"'),
     ("text", "'infinity, 1 month'", b'"infinity, 1 month"'),
+    ("time[]", "ARRAY['12:24:00'::time, '00:00']", b'["12:24:00","00:00:00"]'),
 ]
 KEPT_BY_DUCKDB = [
     ("struct(a text, b date)", "{'a': 'infinity', 'b': '2026-01-01'::date}", b'{"a":"infinity","b":"2026-01-01"}'),

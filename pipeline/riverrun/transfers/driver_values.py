@@ -154,7 +154,7 @@ _TIMES = (re.compile("date|time|^ts", re.IGNORECASE), _with_part(_is_end))
 _INTERVALS = (re.compile("interval", re.IGNORECASE), _with_part(_is_interval))
 _PARTS: Mapping[str, Sequence[tuple[re.Pattern[str], str, Callable[[Any], bool]]]] = {
     "postgresql": (
-        (_TIMES[0], "CAST({0} AS text) ~ '(infinity|24:00)'", _TIMES[1]),
+        (_TIMES[0], "CAST({0} AS text) ~ '(infinity|[^:0-9]24:00)'", _TIMES[1]),
         (_INTERVALS[0], "CAST({0} AS text) ~ '(infinity|[0-9] (mon|year))'", _INTERVALS[1]),
     ),
     "duckdb": (

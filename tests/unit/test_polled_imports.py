@@ -941,12 +941,19 @@ CHANGED_BY_DUCKDB = [
     ("map(interval, int)", "MAP{INTERVAL '1 month': 1}"),
     ("map(date, int)[]", "[MAP{'-infinity'::date: 1}]"),
     ("map(struct(a date), int)", "MAP{{'a': 'infinity'::date}: 1}"),
+    ("""struct("it's {}" struct(a timestamp[])[])""", "{'it''s {}': [{'a': [NULL, 'infinity'::timestamp]}]}"),
+    ("struct(a text, b interval)", "{'a': '1 day', 'b': INTERVAL '1 month'}"),
+    ("""union("n'" int, d date)""", "union_value(d := 'infinity'::date)"),
+    ("date[2]", "['2026-01-01'::date, 'infinity']"),
+    ("timestamp_s[]", "['infinity'::timestamp_s]"),
+    ("timestamptz[]", "['infinity'::timestamptz]"),
 ]
 CHANGED_BY_PSYCOPG = [
     ("time", "'24:00'"),
     ("timetz", "'24:00+01'"),
     ("time[]", "'{12:24:00,24:00}'"),
     ("timetz[]", "'{24:00+01}'"),
+    ("timestamp(3)", "'infinity'"),
     ("tsrange", "'[2026-01-01,infinity)'"),
 ]
 KEPT = [
@@ -961,6 +968,10 @@ KEPT = [
 ]
 KEPT_BY_DUCKDB = [
     ("struct(a text, b date)", "{'a': 'infinity', 'b': '2026-01-01'::date}", b'{"a":"infinity","b":"2026-01-01"}'),
+    ("struct(a text, b interval)", "{'a': '2 months free', 'b': INTERVAL '1 day'}", b'{"a":"2 months free","b":"P1D"}'),
+    ("map(text, date)", "MAP{'infinity': '9999-12-31'::date}", b'{"infinity":"9999-12-31"}'),
+    ("union(n int, d date)", "union_value(n := 1)", b"1"),
+    ("date[]", "[]", b"[]"),
     ("time", "'24:00'", b'"24:00:00"'),
 ]
 

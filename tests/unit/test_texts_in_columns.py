@@ -10,13 +10,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.exc import DBAPIError
 
-from riverrun.transfers.sql_columns import ColumnType, column_types
+from riverrun.processor.sinks import SinkTable
+from riverrun.transfers.sql_columns import ColumnType, check_types, column_types
 from riverrun.transfers.sql_sink import engine_of
 from tests.brokers import free_port
 from tests.depth import depth
@@ -391,3 +393,14 @@ def test_words_behind_times_are_no_zones(day: str, word: str, column: tuple[str,
 )
 def test_texts_are_judged_by_what_a_column_holds(dialect: str, column: str, text: str, is_changed: bool) -> None:
     assert ColumnType.of(column, dialect).changes_text(text) == is_changed
+
+
+def test_only_texts_that_a_column_may_change_are_looked_at() -> None:
+    """Exports would walk through all their texts otherwise."""
+    connection = sa.create_engine("sqlite://").connect()
+    connection.exec_driver_sql("CREATE TABLE target (plain TEXT, short CHAR(3), number NUMERIC, blob BLOB)")
+    rows = sa.Table("target", sa.MetaData(), autoload_with=connection)
+    schema = pa.schema([(column.name, pa.string()) for column in rows.columns])
+    assert list(check_types(connection, rows, SinkTable("e", "t", "id", schema, ()))) == ["number"]
+    assert not ColumnType.of("TEXT", "postgresql").may_change_texts
+    assert ColumnType.of("VARCHAR(3)", "postgresql").may_change_texts

@@ -128,6 +128,11 @@ class ColumnType:
             )
         return False
 
+    @property
+    def may_change_texts(self) -> bool:
+        """Whether `changes_text` has to look at texts."""
+        return self.kind in _OF_TEXTS or (self.kind == "text" and self.digits is not None)
+
     def changes_text(self, text: str) -> bool:
         """Return whether a text may become another value in this column, without an error.
 
@@ -145,8 +150,8 @@ class ColumnType:
 
 
 _TIMES = frozenset({"date", "moment", "time", "span"})
-_OF_TEXTS = frozenset({"whole", "exact", "single", "double", "numeric", "text"}) | _TIMES
-"""Kinds of columns that may change texts."""
+_OF_TEXTS = frozenset({"whole", "exact", "single", "double", "numeric"}) | _TIMES
+"""Kinds of other columns that may change texts."""
 
 
 def require_texts(batch: SinkBatch, types: Mapping[str, ColumnType], table: str) -> None:
@@ -219,7 +224,7 @@ def check_types(connection: sa.Connection, rows: sa.Table, table: SinkTable) -> 
         if table.is_upsert and field.name in table.key and pa.types.is_string(field.type) and type_.kind == "text":
             _check_collation(connection, rows.c[field.name], rows.fullname)
         is_text = pa.types.is_string(field.type) and field.metadata != JSON_FIELD
-        if is_text and type_.kind in _OF_TEXTS:
+        if is_text and type_.may_change_texts:
             texts[field.name] = type_
     return texts
 

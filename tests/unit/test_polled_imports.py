@@ -1068,6 +1068,15 @@ def test_equal_objects_of_duckdb_are_one_key_as_the_serde_writes_it(form: RowFor
     assert several.record(row, 5)[0] == b'{"k":' + wanted + b',"nr":1.50}'
 
 
+def test_equal_objects_in_files_and_texts_are_one_key_with_the_serde() -> None:
+    wanted = JSON.serialize(json.loads(JSON_TEXTS[0]))
+    of_file = [SourceRow({"k": msgspec.Raw(text.encode())}, "Line 1", f'{{"k":{text}}}') for text in JSON_TEXTS]
+    of_text = [SourceRow({"k": text}, "Row 1") for text in JSON_TEXTS]
+    for form in FORMS[1:]:
+        assert {form.record(row, 5)[0] for row in (*of_file, *of_text)} == {wanted}
+    assert [FORMS[0].record(row, 5)[0] for row in of_text] == [text.encode() for text in JSON_TEXTS]
+
+
 PLAIN_JSON = st.recursive(
     st.none()
     | st.booleans()

@@ -837,6 +837,9 @@ def test_rows_become_keys_values_and_times(
     assert form.record(SourceRow(fields, "Row 1"), 5) == (key, value, time_ms)
 
 
+ENDLESS = msgspec.Raw(b"[1e99999999999999999999]")
+
+
 @pytest.mark.parametrize(
     ("form", "fields", "problem"),
     [
@@ -846,6 +849,10 @@ def test_rows_become_keys_values_and_times(
         (RowForm(timestamp="a"), {"a": "soon"}, "column a is not a time: soon"),
         (RowForm(key=("a",), key_serde=LONG), {"a": "x"}, "Row 1 cannot become a record"),
         (RowForm(value="b"), {"a": 1}, "it has no b"),
+        (RowForm(key=("a",)), {"a": ENDLESS}, "column a .*: 1e9{20} has an exponent that is too long"),
+        (RowForm(key=("a", "b")), {"a": ENDLESS, "b": 1}, "column a .*: 1e9{20} has an exponent that is too long"),
+        (RowForm(key=("a",)), {"a": msgspec.Raw(b"[" * 9000 + b"]" * 9000)}, "column a .*: maximum recursion depth"),
+        (RowForm(value="a", value_serde=JSON), {"a": ENDLESS}, "1e9{20} has an exponent that is too long"),
     ],
 )
 def test_a_row_that_does_not_fit_is_told(form: RowForm, fields: dict[str, Any], problem: str) -> None:

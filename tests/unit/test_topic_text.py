@@ -234,6 +234,11 @@ def test_records_that_are_none_are_refused(line: str, complaint: str) -> None:
     ("form", "line", "complaint"),
     [
         (LineFormat(STRING, JSON), "{", "truncated"),
+        (
+            LineFormat(STRING, JSON),
+            "[1e99999999999999999999]",
+            "1e99999999999999999999 has an exponent that is too long",
+        ),
         (LineFormat(STRING, JSON, key="user"), "[1]", "it is not a JSON object with a field 'user'"),
         (LineFormat(STRING, JSON, key="user"), "{}", "it has no field 'user'"),
         (LineFormat(STRING, JSON, timestamp="at"), '{"at": true}', "neither a number of ms since 1970"),

@@ -348,7 +348,7 @@ class RowForm:
             return None
         parts = {name: _field(row, name) for name in sorted(self.key)}
         if row.text is None:
-            parts = {name: _in_one_form(value) for name, value in parts.items()}
+            parts = {name: _in_one_form(value, name) for name, value in parts.items()}
         if len(self.key) == 1:
             return _text_of(parts[self.key[0]])
         return _encode(_plain(parts, self.not_a_number)).decode()
@@ -380,13 +380,18 @@ def _field(row: SourceRow, name: str) -> Any:
     return row.fields[name]
 
 
-def _in_one_form(value: Any) -> Any:
+def _in_one_form(value: Any, column: str) -> Any:
     """Return JSON of a database as the JSON serde writes it, in which equal objects have equal bytes.
 
-    >>> bytes(_in_one_form(msgspec.Raw(b'{"b": 1.10, "a": [1e-400]}')))
+    >>> bytes(_in_one_form(msgspec.Raw(b'{"b": 1.10, "a": [1e-400]}'), "of"))
     b'{"a":[1E-400],"b":1.1}'
     """
-    return msgspec.Raw(exactly(plain_json(bytes(value)))) if isinstance(value, msgspec.Raw) else value
+    if not isinstance(value, msgspec.Raw):
+        return value
+    try:
+        return msgspec.Raw(exactly(plain_json(bytes(value))))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"column {column} has JSON that cannot be a key: {error}") from error
 
 
 def _text_of(value: Any) -> str | bytes | None:

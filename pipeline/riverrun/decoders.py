@@ -63,17 +63,29 @@ def json_decoder(type_: Any, **options: Any) -> msgspec.json.Decoder[Any]:
         return msgspec.json.Decoder(type_, **options)
 
 
-exact_json: Callable[[str | bytes], Any] = json_decoder(Any, float_hook=decimal.Decimal).decode
+def _exact(text: str) -> decimal.Decimal:
+    try:
+        return decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        raise ValueError(f"{text} has an exponent that is too long") from None
+
+
+exact_json: Callable[[str | bytes], Any] = json_decoder(Any, float_hook=_exact).decode
 """Decodes JSON with all digits: numbers with a point or an exponent become decimals."""
 
 
-def _double_or_exact(text: str) -> float | decimal.Decimal:
+def double_or_exact(text: str) -> float | decimal.Decimal:
+    """Return a number as a double, or as a decimal if doubles do not have it.
+
+    >>> double_or_exact("1.10"), double_or_exact("1e400")
+    (1.1, Decimal('1E+400'))
+    """
     double = float(text)
     shown = repr(double)
-    return double if shown == text or decimal.Decimal(shown) == (exact := decimal.Decimal(text)) else exact
+    return double if shown == text or decimal.Decimal(shown) == (exact := _exact(text)) else exact
 
 
-plain_json: Callable[[str | bytes], Any] = json_decoder(Any, float_hook=_double_or_exact).decode
+plain_json: Callable[[str | bytes], Any] = json_decoder(Any, float_hook=double_or_exact).decode
 """Decodes JSON with all digits: numbers that doubles do not have become decimals."""
 
 

@@ -173,6 +173,18 @@ def test_json_keeps_its_digits(text: str) -> None:
     assert json.loads(found[0].as_py(), parse_float=Decimal)["v"] == json.loads(text, parse_float=Decimal)
 
 
+ANY: Any = Any
+OPEN = [object, dict, dict | list, ANY | None, dict[str, ANY] | list[ANY] | str | bool | None]
+
+
+@pytest.mark.parametrize("kind", OPEN, ids=str)
+def test_json_whose_type_says_nothing_of_its_parts_keeps_its_digits(kind: Any) -> None:
+    data = b'{"v":[1.10000000000000000001,1E-400]}'
+    (row,) = SinkRows.of(STRING, JSON(kind), {}).batch(TP, [(b"a", data, 1, 7, ())]).rows()
+    (column,) = columns_of("value", JSON(kind)).arrays([data], lambda _: {})
+    assert row["value"] == column[0].as_py() == data.decode()
+
+
 class Cat(msgspec.Struct, tag=True):
     weight: float
     name: str = ""

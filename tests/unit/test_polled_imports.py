@@ -44,6 +44,7 @@ from riverrun.errors import (
 )
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE
 from riverrun.serde.serdes import JSON, LONG
+from riverrun.topics.serdes import NAMES, serde_named
 from riverrun.transfers import polled_table
 from riverrun.transfers.follower import Follower, FollowOptions, FollowSettings
 from riverrun.transfers.import_progress import Position, outages_told
@@ -867,6 +868,9 @@ def test_rows_become_keys_values_and_times(
     assert form.record(SourceRow(fields, "Row 1"), 5) == (key, value, time_ms)
 
 
+ENDLESS = msgspec.Raw(b"[1e99999999999999999999]")
+
+
 @pytest.mark.parametrize(
     ("form", "fields", "problem"),
     [
@@ -876,11 +880,33 @@ def test_rows_become_keys_values_and_times(
         (RowForm(timestamp="a"), {"a": "soon"}, "column a is not a time: soon"),
         (RowForm(key=("a",), key_serde=LONG), {"a": "x"}, "Row 1 cannot become a record"),
         (RowForm(value="b"), {"a": 1}, "it has no b"),
+        (RowForm(key=("a",)), {"a": ENDLESS}, "column a .*: 1e9{20} has an exponent that is too long"),
+        (RowForm(key=("a", "b")), {"a": ENDLESS, "b": 1}, "column a .*: 1e9{20} has an exponent that is too long"),
+        (RowForm(key=("a",)), {"a": msgspec.Raw(b"[" * 9000 + b"]" * 9000)}, "column a .*: maximum recursion depth"),
+        (RowForm(value="a", value_serde=JSON), {"a": ENDLESS}, "1e9{20} has an exponent that is too long"),
     ],
 )
 def test_a_row_that_does_not_fit_is_told(form: RowForm, fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(SerializationError, match=problem):
         form.record(SourceRow(fields, "Row 1"), 5)
+
+
+@pytest.mark.parametrize("fields", [{"a": "null"}, {"a": msgspec.Raw(b'"null"')}, {"a": b"null"}])
+@pytest.mark.parametrize("name", [name for name in NAMES.split(", ") if " " not in name])
+def test_a_text_that_says_null_is_no_tombstone(name: str, fields: dict[str, Any]) -> None:
+    row, serde = SourceRow(fields, "Row 1"), serde_named(name)
+    for form in (RowForm(key=("a",), key_serde=serde), RowForm(value="a", value_serde=serde)):
+        if name in {"string", "json"} or isinstance(fields["a"], bytes):
+            assert b"null" in form.record(row, 5)
+        else:
+            with pytest.raises(SerializationError, match="Row 1 cannot become a record"):
+                form.record(row, 5)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES.split(", ") if " " not in name])
+def test_null_in_a_column_is_a_tombstone_or_no_key(name: str) -> None:
+    form = RowForm(key=("a",), value="a", key_serde=serde_named(name), value_serde=serde_named(name))
+    assert form.record(SourceRow({"a": None}, "Row 1"), 5) == (None, None, 5)
 
 
 ACTIONS = st.one_of(
@@ -950,8 +976,25 @@ CHANGED_BY_DUCKDB = [
     ("timestamp[]", "['-infinity'::timestamp]"),
     ("struct(a date)", "{'a': 'infinity'::date}"),
     ("map(varchar, interval)", "MAP{'a': INTERVAL '1 month'}"),
+    ("map(date, int)", "MAP{'infinity'::date: 1}"),
+    ("map(interval, int)", "MAP{INTERVAL '1 month': 1}"),
+    ("map(date, int)[]", "[MAP{'-infinity'::date: 1}]"),
+    ("map(struct(a date), int)", "MAP{{'a': 'infinity'::date}: 1}"),
+    ("""struct("it's {}" struct(a timestamp[])[])""", "{'it''s {}': [{'a': [NULL, 'infinity'::timestamp]}]}"),
+    ("struct(a text, b interval)", "{'a': '1 day', 'b': INTERVAL '1 month'}"),
+    ("""union("n'" int, d date)""", "union_value(d := 'infinity'::date)"),
+    ("date[2]", "['2026-01-01'::date, 'infinity']"),
+    ("timestamp_s[]", "['infinity'::timestamp_s]"),
+    ("timestamptz[]", "['infinity'::timestamptz]"),
 ]
-CHANGED_BY_PSYCOPG = [("time", "'24:00'"), ("timetz", "'24:00+01'"), ("tsrange", "'[2026-01-01,infinity)'")]
+CHANGED_BY_PSYCOPG = [
+    ("time", "'24:00'"),
+    ("timetz", "'24:00+01'"),
+    ("time[]", "'{12:24:00,24:00}'"),
+    ("timetz[]", "'{24:00+01}'"),
+    ("timestamp(3)", "'infinity'"),
+    ("tsrange", "'[2026-01-01,infinity)'"),
+]
 KEPT = [
     ("json", """'{"a": 1.10000000000000000001, "b": [1e-400]}'""", b'{"a": 1.10000000000000000001, "b": [1e-400]}'),
     ("decimal(38, 20)", "1.10000000000000000001", b"1.10000000000000000001"),
@@ -960,9 +1003,14 @@ KEPT = [
     ("timestamptz", "'2026-01-01 00:00:00+05:30'", b'"2025-12-31T18:30:00.000000Z"'),
     ("time", "'00:00'", b'"00:00:00"'),
     ("text", "'infinity, 1 month'", b'"infinity, 1 month"'),
+    ("time[]", "ARRAY['12:24:00'::time, '00:00']", b'["12:24:00","00:00:00"]'),
 ]
 KEPT_BY_DUCKDB = [
     ("struct(a text, b date)", "{'a': 'infinity', 'b': '2026-01-01'::date}", b'{"a":"infinity","b":"2026-01-01"}'),
+    ("struct(a text, b interval)", "{'a': '2 months free', 'b': INTERVAL '1 day'}", b'{"a":"2 months free","b":"P1D"}'),
+    ("map(text, date)", "MAP{'infinity': '9999-12-31'::date}", b'{"infinity":"9999-12-31"}'),
+    ("union(n int, d date)", "union_value(n := 1)", b"1"),
+    ("date[]", "[]", b"[]"),
     ("time", "'24:00'", b'"24:00:00"'),
 ]
 
@@ -1057,6 +1105,15 @@ def test_equal_objects_of_duckdb_are_one_key_as_the_serde_writes_it(form: RowFor
     several = RowForm(key=("k", "nr"))
     row = SourceRow({"k": msgspec.Raw(JSON_TEXTS[1].encode()), "nr": Decimal("1.50")}, "Row 1")
     assert several.record(row, 5)[0] == b'{"k":' + wanted + b',"nr":1.50}'
+
+
+def test_equal_objects_in_files_and_texts_are_one_key_with_the_serde() -> None:
+    wanted = JSON.serialize(json.loads(JSON_TEXTS[0]))
+    of_file = [SourceRow({"k": msgspec.Raw(text.encode())}, "Line 1", f'{{"k":{text}}}') for text in JSON_TEXTS]
+    of_text = [SourceRow({"k": text}, "Row 1") for text in JSON_TEXTS]
+    for form in FORMS[1:]:
+        assert {form.record(row, 5)[0] for row in (*of_file, *of_text)} == {wanted}
+    assert [FORMS[0].record(row, 5)[0] for row in of_text] == [text.encode() for text in JSON_TEXTS]
 
 
 PLAIN_JSON = st.recursive(

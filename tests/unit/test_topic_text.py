@@ -125,6 +125,7 @@ def test_numbers_that_json_does_not_have_can_be_written_again(name: str, number:
     assert serde.serialize(from_text(serde, readable(serde.deserialize(data)))) == data
 
 
+SERDES_OF_JSON = [JSON, JSON(float), JSON(list[float]), JSON(dict[str, float])]
 NUMBERS = st.one_of(
     st.integers(-(10**40), 10**40).map(str),
     st.decimals(allow_nan=False, allow_infinity=False).map(str),
@@ -132,13 +133,35 @@ NUMBERS = st.one_of(
 )
 
 
-@given(numbers=st.lists(NUMBERS, min_size=1), is_key=st.booleans())
-def test_lines_of_json_keep_their_digits(numbers: list[str], *, is_key: bool) -> None:
-    line = f'{{"k":{numbers[0]},"v":[{",".join(numbers)}]}}'
-    form = LineFormat(JSON, JSON, key="k" if is_key else None)
-    key, value, _, _ = form.fields(line, NOW)
-    assert value == line.encode()
-    assert key == (numbers[0].encode() if is_key else None)
+@given(numbers=st.lists(NUMBERS, min_size=1), serde=st.sampled_from(SERDES_OF_JSON))
+def test_values_of_json_keep_their_digits(numbers: list[str], serde: Serde[Any]) -> None:
+    line = f'{{"v":[{",".join(numbers)}]}}'
+    assert LineFormat(STRING, serde).fields(line, NOW)[:2] == (None, line.encode())
+    assert RecordFormat(STRING, serde).fields(f'{{"value":{line}}}', NOW)[:2] == (None, line.encode())
+
+
+def keys_of_lines(serde: Serde[Any], key: str) -> set[bytes | None]:
+    """Return the keys that lines with a key of JSON get, in all forms of lines."""
+    forms: list[tuple[LineFormat | RecordFormat, str]] = [
+        (LineFormat(serde, JSON, key="k"), f'{{"k":{key}}}'),
+        (LineFormat(serde, JSON, separator="\t"), f"{key}\t1"),
+        (RecordFormat(serde, JSON), f'{{"key":{key}}}'),
+    ]
+    return {form.fields(line, NOW)[0] for form, line in forms}
+
+
+@given(number=st.floats(allow_nan=False, allow_infinity=False), serde=st.sampled_from(SERDES_OF_JSON))
+def test_keys_of_json_are_as_the_serde_writes_them(number: float, serde: Serde[Any]) -> None:
+    for text in (repr(number), f"{Decimal(repr(number)):E}", f"{Decimal(repr(number)):f}"):
+        if "." in text or "E" in text:
+            assert keys_of_lines(serde, f'{{"b": [{text}], "a": 1.50}}') == {JSON.serialize({"a": 1.5, "b": [number]})}
+
+
+@given(number=NUMBERS, serde=st.sampled_from(SERDES_OF_JSON))
+def test_keys_of_json_keep_digits_that_doubles_do_not_have(number: str, serde: Serde[Any]) -> None:
+    (key,) = keys_of_lines(serde, number)
+    assert key is not None
+    assert Decimal(key.decode()) == Decimal(number)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +234,11 @@ def test_records_that_are_none_are_refused(line: str, complaint: str) -> None:
     ("form", "line", "complaint"),
     [
         (LineFormat(STRING, JSON), "{", "truncated"),
+        (
+            LineFormat(STRING, JSON),
+            "[1e99999999999999999999]",
+            "1e99999999999999999999 has an exponent that is too long",
+        ),
         (LineFormat(STRING, JSON, key="user"), "[1]", "it is not a JSON object with a field 'user'"),
         (LineFormat(STRING, JSON, key="user"), "{}", "it has no field 'user'"),
         (LineFormat(STRING, JSON, timestamp="at"), '{"at": true}', "neither a number of ms since 1970"),

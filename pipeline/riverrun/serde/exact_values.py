@@ -23,7 +23,8 @@ _moment = converter(dt.datetime)
 _NANOS = re.compile(r"(:\d\d|T[\dHM]*\d)[.,]\d{6}\d*[1-9]")
 _LONG_FRACTION = re.compile(rb"(?=[\d.]{17})\d+\.\d|\d[eE]")
 """Fractions that doubles may not have: those with more than 15 digits, and exponents. Texts may match as well."""
-_exactly = msgspec.json.Encoder(decimal_format="number").encode
+_in_order = msgspec.json.Encoder(decimal_format="number").encode
+"""Encodes JSON with fields in the order and numbers with the digits that they were read with."""
 
 
 class TimeMisfitError(ValueError):
@@ -104,7 +105,7 @@ def written_json(data: bytes | msgspec.Raw, value: Any) -> str | None:
     """
     if value is None:
         return None
-    return _exactly(plain_json(data)).decode() if _LONG_FRACTION.search(data) else json_of(value)
+    return _in_order(plain_json(data)).decode() if _LONG_FRACTION.search(data) else json_of(value)
 
 
 def json_of(value: Any) -> str:

@@ -148,9 +148,23 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
 def whole_column(name: str, serde: Serde[Any]) -> tuple[tuple[FrameColumn], Callable[[bytes], Any]]:
     """Return the column for whole values of a serde, and what reads it; JSON without a type keeps its digits."""
     column, read = column_of(name, serde.value_type), exact_reader(serde)
-    if not (serde.value_type is Any and is_json(serde)):
+    if not (column.is_variant and is_json(serde) and _is_open(inspect.type_info(serde.value_type))):
         return (column,), read
     return (replace(column, of=_same),), lambda data: written_json(data, read(data))
+
+
+def _is_open(found: Any) -> bool:
+    """Return whether a msgspec type leaves values as JSON has them, also in all parts."""
+    match found:
+        case inspect.UnionType():
+            return all(map(_is_open, found.types))
+        case inspect.DictType():
+            return _is_open(found.key_type) and _is_open(found.value_type)
+        case inspect.ListType():
+            return _is_open(found.item_type)
+        case inspect.CustomType():
+            return found.cls is object
+    return isinstance(found, inspect.AnyType | inspect.NoneType | inspect.StrType | inspect.BoolType)
 
 
 def exact_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:

@@ -21,9 +21,9 @@ from riverrun.kafka.producer import IdempotentProducer
 from riverrun.kafka.ranges import offsets_at_time, read_fields
 from riverrun.records import Headers, OffsetRange, OffsetVector, TopicPartition, counted
 from riverrun.serde.api import shown_reader
-from riverrun.serde.serdes import BYTES, JSON, STRING, UUID
+from riverrun.serde.serdes import BYTES, JSON, STRING, UUID, is_json
 from riverrun.spark.ranges import time_ms
-from riverrun.topics.serdes import bytes_of, exactly, from_text, jsonable
+from riverrun.topics.serdes import bytes_of, exactly, from_text, jsonable, key_bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -205,7 +205,7 @@ class LineFormat:
         if self.key is not None:
             key = _field(value, self.key)
         at_ms = now_ms if self.timestamp is None else _time(_field(value, self.timestamp))
-        return bytes_of(self.key_serde, key), bytes_of(self.value_serde, value), at_ms, ()
+        return _key(self.key_serde, key), _value(self.value_serde, value), at_ms, ()
 
     def _split(self, line: str) -> tuple[str | None, str]:
         if self.separator is None:
@@ -231,10 +231,8 @@ class RecordFormat:
         found = exact_json(line)
         if not isinstance(found, dict) or not found.keys() & {"key", "value"}:
             raise ValueError("it is not a JSON object with a key or a value")
-        key, value = (
-            bytes_of(serde, _of_json(serde, found.get(name)))
-            for name, serde in (("key", self.key_serde), ("value", self.value_serde))
-        )
+        key = _key(self.key_serde, _of_json(self.key_serde, found.get("key")))
+        value = _value(self.value_serde, _of_json(self.value_serde, found.get("value")))
         at_ms = now_ms if found.get("timestamp") is None else _time(found["timestamp"])
         return key, value, at_ms, tuple(map(_header, found.get("headers") or ()))
 
@@ -253,8 +251,8 @@ def shown_record(record: ReadRecord) -> dict[str, Any]:
 
 
 def _of_json(serde: Serde[Any], value: Any) -> Any:
-    if value is None:
-        return None
+    if value is None or is_json(serde):
+        return value
     is_text = isinstance(value, str) and serde in {STRING, BYTES, UUID}
     return from_text(serde, value if is_text else exactly(value).decode())
 
@@ -306,6 +304,14 @@ def _text(raw: bytes) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} is not UTF-8 ({raw[error.start]:#04x})") from error
+
+
+def _key(serde: Serde[Any], key: Any) -> bytes | None:
+    return None if key is None else key_bytes_of(serde, key)
+
+
+def _value(serde: Serde[Any], value: Any) -> bytes | None:
+    return None if value is None else bytes_of(serde, value)
 
 
 def _field(value: Any, name: str) -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import uuid
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.decoders import exact_json
+from riverrun.decoders import double_or_exact, exact_json
 from riverrun.errors import ConfigError
 from riverrun.serde.serdes import (
     BOOLEAN,
@@ -175,12 +176,33 @@ exactly = msgspec.json.Encoder(order="deterministic", decimal_format="number").e
 """Encodes JSON as `JSON` does, but numbers keep the digits that they were read with."""
 
 
-def bytes_of(serde: Serde[Any], value: Any) -> bytes | None:
+def bytes_of(serde: Serde[Any], value: Any) -> bytes:
     """Serialize what `from_text` returns: decimals are numbers of JSON.
 
     >>> bytes_of(JSON, from_text(JSON, "[7, 1.10]")), JSON.serialize(from_text(JSON, "[7, 1.10]"))
     (b'[7,1.10]', b'[7,"1.10"]')
     """
-    if value is None:
-        return None
+    # It would write false for null, as Python does.
+    if serde is BOOLEAN and not isinstance(value, bool):
+        raise ValueError(f"{exactly(value).decode()} is neither true nor false")
     return exactly(value) if is_json(serde) else serde.serialize(value)
+
+
+def key_bytes_of(serde: Serde[Any], key: Any) -> bytes:
+    """Serialize a key that `from_text` returns: as the serde does, so that equal keys have equal bytes.
+
+    >>> key_bytes_of(JSON, from_text(JSON, "[1.10, 1e400]"))
+    b'[1.1,1E+400]'
+    """
+    return bytes_of(serde, _with_doubles(key) if is_json(serde) else key)
+
+
+def _with_doubles(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return double_or_exact(str(value))
+        case dict():
+            return {name: _with_doubles(each) for name, each in value.items()}
+        case list():
+            return [_with_doubles(each) for each in value]
+    return value

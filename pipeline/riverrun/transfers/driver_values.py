@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +13,14 @@ import msgspec
 import sqlalchemy as sa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
 CHANGED = "riverrun_changed"
 """The column with the numbers of checks that a row has not passed; empty for most rows."""
 
 _MONTHS = "extract(year from {0}) <> 0 OR extract(month from {0}) <> 0"
 _IN_PARTS = re.compile(r"\[|\(|range$")
-"""In types of values that have parts: arrays, structures, ranges."""
-_DIGITS = re.compile(r"\(\d\)")
+"""In types of PostgreSQL whose values have parts: arrays and ranges."""
 _DIALECTS: Mapping[str, Mapping[str, str]] = {
     "postgresql": {
         r"date|timestamp with(out)? time zone": "NOT isfinite({0})",
@@ -28,7 +29,7 @@ _DIALECTS: Mapping[str, Mapping[str, str]] = {
     },
     "duckdb": {
         r"DATE": "isinf({0})",
-        r"TIMESTAMP(_S|_MS| WITH TIME ZONE)?": "isinf(CAST({0} AS TIMESTAMP))",
+        r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?": "isinf(CAST({0} AS TIMESTAMP))",
         r"INTERVAL": _MONTHS,
     },
 }
@@ -57,14 +58,10 @@ class Check:
 
 def with_changed(connection: sa.Connection, rows: Any) -> tuple[sa.TextClause, tuple[Check, ...]]:
     """Return what to select of rows: all columns, and `CHANGED` if a column may have such values; and its checks."""
-    database = connection.dialect.name
-    checks = tuple(check for name, kind in _types(connection, rows) for check in _checks(database, name, kind))
+    checks = tuple(_checks(connection, rows))
     if not checks:
         return sa.text("*"), ()
-    found = (
-        f"CASE WHEN {check.condition.format(_quoted(check.column))} THEN '{number} ' ELSE '' END"
-        for number, check in enumerate(checks)
-    )
+    found = (f"CASE WHEN {check.condition} THEN '{number} ' ELSE '' END" for number, check in enumerate(checks))
     return sa.text(f"*, {' || '.join(found)} AS {CHANGED}".replace(":", "\\:")), checks
 
 
@@ -90,28 +87,61 @@ def _quoted(name: str) -> str:
     return f'"{doubled}"'
 
 
-def _types(connection: sa.Connection, rows: Any) -> Iterable[tuple[str, str]]:
+def _checks(connection: sa.Connection, rows: Any) -> Iterable[Check]:
     every = sa.select(sa.text("*")).select_from(rows)
     if connection.dialect.name == "duckdb":
-        described = connection.exec_driver_sql(f"DESCRIBE {every.compile(dialect=connection.dialect)}")
-        return [(str(row[0]), str(row[1])) for row in described]
-    if connection.dialect.name != "postgresql":
-        return []
-    result: Any = connection.execute(every.limit(0))
-    columns = [(column[0], int(column[1])) for column in result.cursor.description]
-    named = sa.select(*(sa.func.format_type(oid, None) for _, oid in columns))
-    return list(zip((name for name, _ in columns), connection.execute(named).one(), strict=True))
+        database: Any = connection.connection.driver_connection
+        columns = database.sql(str(every.compile(dialect=connection.dialect)))
+        for name, kind in zip(columns.columns, columns.types, strict=True):
+            condition = _in_duckdb(kind, _quoted(name))
+            if condition:
+                yield Check(name, condition)
+    elif connection.dialect.name == "postgresql":
+        result: Any = connection.execute(every.limit(0))
+        described = [(column[0], int(column[1])) for column in result.cursor.description]
+        named = sa.select(*(sa.func.format_type(oid, None) for _, oid in described))
+        for (name, _), kind in zip(described, connection.execute(named).one(), strict=True):
+            yield from _in_postgresql(name, kind)
 
 
-def _checks(database: str, name: str, kind: str) -> Iterable[Check]:
-    kind = _DIGITS.sub("", kind)
+def _in_postgresql(name: str, kind: str) -> Iterable[Check]:
+    value = _quoted(name)
     if _IN_PARTS.search(kind):
         return [
-            Check(name, condition, is_changed)
-            for words, condition, is_changed in _PARTS[database]
+            Check(name, condition.format(value), is_changed)
+            for words, condition, is_changed in _PARTS
             if words.search(kind)
         ]
-    return [Check(name, each) for pattern, each in _DIALECTS[database].items() if re.fullmatch(pattern, kind)]
+    return [Check(name, condition.format(value)) for condition in _conditions("postgresql", kind)]
+
+
+def _in_duckdb(kind: Any, value: str, depth: int = 0) -> str:
+    """Return the condition of values of a type of DuckDB of which any part is changed; empty if there are none."""
+    parts: list[tuple[Any, str]] = []
+    if kind.id in {"list", "array"}:
+        parts = [(kind.children[0][1], value)]
+    elif kind.id == "map":
+        parts = [(part, f"map_{name}s({value})") for name, part in kind.children]
+    if parts:
+        item = f"item{depth}"
+        found = [(_in_duckdb(part, item, depth + 1), items) for part, items in parts]
+        return " OR ".join(f"list_bool_or([{each} for {item} in {items}])" for each, items in found if each)
+    if kind.id in {"struct", "tuple"}:
+        fields = enumerate((part for _, part in kind.children), 1)
+        nested = (_in_duckdb(part, f"struct_extract_at({value}, {at})", depth) for at, part in fields)
+    elif kind.id == "union":
+        nested = (_in_duckdb(part, f"union_extract({value}, {_text(name)})", depth) for name, part in kind.children[1:])
+    else:
+        nested = (condition.format(value) for condition in _conditions("duckdb", str(kind)))
+    return " OR ".join(each for each in nested if each)
+
+
+def _text(text: str) -> str:
+    return "'{}'".format(text.replace("'", "''"))
+
+
+def _conditions(database: str, kind: str) -> Iterable[str]:
+    return [each for pattern, each in _DIALECTS[database].items() if re.fullmatch(pattern, kind)]
 
 
 def _is_interval(value: Any) -> bool:
@@ -135,12 +165,13 @@ def _with_part(is_changed: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
     def has(value: Any) -> bool:
         match value:
-            case dict():
-                return any(map(has, value.values()))
-            case list() | tuple() | set():
-                return any(map(has, value))
-            case str():
+            case str() | bytes():
                 return False
+            case dict():
+                return any(map(has, (*value, *value.values())))
+            # Psycopg's multiranges are sequences as well.
+            case Sequence() | AbstractSet():
+                return any(map(has, value))
         # Ranges of psycopg.
         ends = (getattr(value, end, None) for end in ("lower", "upper"))
         return is_changed(value) or any(end is not None and is_changed(end) for end in ends)
@@ -148,16 +179,16 @@ def _with_part(is_changed: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return has
 
 
-_TIMES = (re.compile("date|time|^ts", re.IGNORECASE), _with_part(_is_end))
-_INTERVALS = (re.compile("interval", re.IGNORECASE), _with_part(_is_interval))
-_PARTS: Mapping[str, Sequence[tuple[re.Pattern[str], str, Callable[[Any], bool]]]] = {
-    "postgresql": (
-        (_TIMES[0], "CAST({0} AS text) ~ '(infinity|24:00)'", _TIMES[1]),
-        (_INTERVALS[0], "CAST({0} AS text) ~ '(infinity|[0-9] (mon|year))'", _INTERVALS[1]),
+_PARTS: Sequence[tuple[re.Pattern[str], str, Callable[[Any], bool]]] = (
+    (
+        re.compile("date|time|^ts", re.IGNORECASE),
+        "CAST({0} AS text) ~ '(infinity|[^:0-9]24:00)'",
+        _with_part(_is_end),
     ),
-    "duckdb": (
-        (_TIMES[0], "contains(CAST({0} AS VARCHAR), 'infinity')", _TIMES[1]),
-        (_INTERVALS[0], "regexp_matches(CAST({0} AS VARCHAR), '[0-9] (month|year)')", _INTERVALS[1]),
+    (
+        re.compile("interval", re.IGNORECASE),
+        "CAST({0} AS text) ~ '(infinity|[0-9] (mon|year))'",
+        _with_part(_is_interval),
     ),
-}
-"""Of values with parts: their types, conditions of their texts, and what Python looks for."""
+)
+"""Of values of PostgreSQL with parts: their types, conditions of their texts, and what Python looks for."""

@@ -27,10 +27,9 @@ from riverrun.errors import (
 )
 from riverrun.partitioning import partition_for
 from riverrun.records import EPOCH, moment
-from riverrun.serde.serdes import is_json
 from riverrun.spark.failures import on_executor
 from riverrun.spark.ranges import time_ms
-from riverrun.topics.serdes import bytes_of, exactly, from_text
+from riverrun.topics.serdes import bytes_of, exactly, from_text, key_bytes_of
 from riverrun.transfers.text_files import field_text
 from riverrun.transfers.text_frames import BAD, FILE, KEY, LINE, OBJECT, OWN, TIME, TIME_KIND, VALUE, name_of
 
@@ -335,8 +334,8 @@ class RowForm:
             if row.problem is not None:
                 raise ValueError(row.problem)
             return (
-                _key_by(self.key_serde, self._key(row)),
-                _written_by(self.value_serde, self._value(row)),
+                _written_by(self.key_serde, self._key(row), key_bytes_of),
+                _written_by(self.value_serde, self._value(row), bytes_of),
                 self._time(row, now_ms),
             )
         # The row is not to blame for a schema registry that does not answer.
@@ -356,7 +355,7 @@ class RowForm:
             return None
         parts = {name: _field(row, name) for name in sorted(self.key)}
         if row.text is None:
-            parts = {name: _in_one_form(value) for name, value in parts.items()}
+            parts = {name: _in_one_form(value, name) for name, value in parts.items()}
         if len(self.key) == 1:
             return _text_of(parts[self.key[0]])
         return _encode(_plain(parts, self.not_a_number)).decode()
@@ -388,13 +387,18 @@ def _field(row: SourceRow, name: str) -> Any:
     return row.fields[name]
 
 
-def _in_one_form(value: Any) -> Any:
+def _in_one_form(value: Any, column: str) -> Any:
     """Return JSON of a database as the JSON serde writes it, in which equal objects have equal bytes.
 
-    >>> bytes(_in_one_form(msgspec.Raw(b'{"b": 1.10, "a": [1e-400]}')))
+    >>> bytes(_in_one_form(msgspec.Raw(b'{"b": 1.10, "a": [1e-400]}'), "of"))
     b'{"a":[1E-400],"b":1.1}'
     """
-    return msgspec.Raw(exactly(plain_json(bytes(value)))) if isinstance(value, msgspec.Raw) else value
+    if not isinstance(value, msgspec.Raw):
+        return value
+    try:
+        return msgspec.Raw(exactly(plain_json(bytes(value))))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"column {column} has JSON that cannot be a key: {error}") from error
 
 
 def _text_of(value: Any) -> str | bytes | None:
@@ -410,19 +414,12 @@ def _text_of(value: Any) -> str | bytes | None:
     return _encode(_plain(value, "fail")).decode() if isinstance(value, dict | list) else str(value)
 
 
-def _key_by(serde: Serde[Any] | None, found: str | bytes | None) -> bytes | None:
-    if serde is None or not is_json(serde) or not isinstance(found, str):
-        return _written_by(serde, found)
-    value = plain_json(found)
-    return None if value is None else exactly(value)
-
-
-def _written_by(serde: Serde[Any] | None, found: str | bytes | None) -> bytes | None:
-    if found is None:
-        return None
-    if serde is None or isinstance(found, bytes):
-        return found if isinstance(found, bytes) else found.encode()
-    return bytes_of(serde, from_text(serde, found))
+def _written_by(
+    serde: Serde[Any] | None, found: str | bytes | None, serialize: Callable[[Serde[Any], Any], bytes]
+) -> bytes | None:
+    if found is None or isinstance(found, bytes):
+        return found
+    return found.encode() if serde is None else serialize(serde, from_text(serde, found))
 
 
 def _time_of(value: Any, column: str) -> int | None:

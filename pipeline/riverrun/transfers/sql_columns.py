@@ -33,9 +33,9 @@ _SHOWN = 100
 _KINDS = {"DATE": "date", "SMALLDATETIME": "date", "MONEY": "exact", "SMALLMONEY": "exact"}
 # PostgreSQL's depends on its locale, and SQL Server has four.
 _DIGITS = {"MONEY": 2, "SMALLMONEY": 4}
-_SECOND_DIGITS = {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3, "TIMESTAMP_NS": 9, "TIMESTAMPTZ_NS": 9, "TIME_NS": 9}
-"""Digits of a second that types of DuckDB have in their names."""
-_ZONED = frozenset({"TIMETZ", "TIMESTAMPTZ", "TIMESTAMPTZ_NS", "DATETIMEOFFSET"})
+_SECOND_DIGITS = {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3, "TIMESTAMP_NS": 9, "TIMESTAMPTZ_NS": 9, "TIME_NS": 9, "DATE": 0}
+"""Digits of a second of DuckDB's types, which have them in their names, and of Oracle's DATE."""
+_ZONED = frozenset({"TIMETZ", "TIMESTAMPTZ", "TIMESTAMPTZ_NS", "TIMESTAMP_TZ", "TIMESTAMP_LTZ", "DATETIMEOFFSET"})
 _WITH_ZONE = re.compile(r"WITH (LOCAL )?TIME ZONE")
 _ALIKE = (("a", "A"), ("a", "á"), ("a", "a "))
 """Texts that collations take for equal: without case, without accents, and with padding."""
@@ -48,13 +48,13 @@ class ColumnType:
     """A type of a column: its kind, and its digits after the point or of a second; None if they have no limit.
 
     Args:
-        drops_zone: Whether the zone of a time that is written as text is left out.
+        zones: Which zones of times it converts or keeps (`changes_time`).
         is_loose: Whether texts are kept that are no values of the type, as SQLite does.
     """
 
     kind: str
     digits: int | None = None
-    drops_zone: bool = declared(default=False, repr=False, compare=False)
+    zones: str = declared(default="none", repr=False, compare=False)
     is_loose: bool = declared(default=False, repr=False, compare=False)
 
     @classmethod
@@ -78,8 +78,10 @@ class ColumnType:
             return cls("single")
         if name in {"FLOAT", "DOUBLE", "FLOAT8"}:
             return cls("double")
-        if name.startswith(("TIME", "DATETIME")):
-            is_zoned = name in _ZONED or _WITH_ZONE.search(text.upper()) is not None
+        # Oracle's DATE has seconds.
+        if name.startswith(("TIME", "DATETIME")) or (name, dialect) == ("DATE", "oracle"):
+            has_zone = name in _ZONED or _WITH_ZONE.search(text.upper()) is not None
+            is_zoned = has_zone or (name, dialect) == ("TIMESTAMP", "bigquery")
             return cls._of_times(name, first, dialect, is_zoned=is_zoned)
         return cls(_KINDS.get(name) or ("text" if _TEXT.fullmatch(name) else "other"), _DIGITS.get(name, first))
 
@@ -87,13 +89,15 @@ class ColumnType:
     def _of_times(cls, name: str, digits: int | None, dialect: str, *, is_zoned: bool) -> ColumnType:
         kind = "time" if name in {"TIME", "TIMETZ", "TIME_NS"} else "moment"
         is_of_mysql = dialect in {"mysql", "mariadb"}
+        if is_of_mysql and kind == "time":
+            kind = "span"
         if digits is None:
             # SQL Server's DATETIME has steps of 1/300 s.
             usual = 0 if is_of_mysql else 2 if (name, dialect) == ("DATETIME", "mssql") else _MICRO_DIGITS
             digits = _SECOND_DIGITS.get(name, usual)
         # MySQL converts offsets to the zone of the session, which is UTC.
-        is_converted = dialect == "mysql" and kind == "moment"
-        return cls(kind, digits, drops_zone=not (is_zoned or is_converted))
+        otherwise = "offsets" if dialect == "mysql" and kind == "moment" else "none"
+        return cls(kind, digits, "all" if is_zoned else otherwise)
 
     def changes(self, kind: pa.DataType) -> bool:
         """Return whether values of an Arrow type may become others in this column, without an error."""
@@ -119,8 +123,15 @@ class ColumnType:
                 self.kind, kind.bit_width
             )
         if pa.types.is_timestamp(kind):
-            return self.kind in {"date", "time"} or (self.kind == "moment" and (self.digits or 0) < _MICRO_DIGITS)
+            return self.kind in {"date", "time", "span"} or (
+                self.kind == "moment" and (self.digits or 0) < _MICRO_DIGITS
+            )
         return False
+
+    @property
+    def may_change_texts(self) -> bool:
+        """Whether `changes_text` has to look at texts."""
+        return self.kind in _OF_TEXTS or (self.kind == "text" and self.digits is not None)
 
     def changes_text(self, text: str) -> bool:
         """Return whether a text may become another value in this column, without an error.
@@ -129,7 +140,7 @@ class ColumnType:
         [False, False, True]
         """
         if self.kind in _TIMES:
-            return changes_time(text, self.kind, self.digits or 0, drops_zone=self.drops_zone)
+            return changes_time(text, self.kind, self.digits or 0, self.zones)
         if self.kind == "text":
             # By the standard, spaces are no error.
             return self.digits is not None and len(text.rstrip(" ")) <= self.digits < len(text)
@@ -138,9 +149,9 @@ class ColumnType:
         return changes_number(text, self.kind, self.digits)
 
 
-_TIMES = frozenset({"date", "moment", "time"})
-_OF_TEXTS = frozenset({"whole", "exact", "single", "double", "numeric", "text"}) | _TIMES
-"""Kinds of columns that may change texts."""
+_TIMES = frozenset({"date", "moment", "time", "span"})
+_OF_TEXTS = frozenset({"whole", "exact", "single", "double", "numeric"}) | _TIMES
+"""Kinds of other columns that may change texts."""
 
 
 def require_texts(batch: SinkBatch, types: Mapping[str, ColumnType], table: str) -> None:
@@ -213,7 +224,7 @@ def check_types(connection: sa.Connection, rows: sa.Table, table: SinkTable) -> 
         if table.is_upsert and field.name in table.key and pa.types.is_string(field.type) and type_.kind == "text":
             _check_collation(connection, rows.c[field.name], rows.fullname)
         is_text = pa.types.is_string(field.type) and field.metadata != JSON_FIELD
-        if is_text and type_.kind in _OF_TEXTS:
+        if is_text and type_.may_change_texts:
             texts[field.name] = type_
     return texts
 

@@ -15,14 +15,21 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNOR
 _WHOLE_END = 2**63
 _MOST_SINGLE_DIGITS = 9
 _DATE = r"[0-9]{4,}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{4}/[0-9]{1,2}/[0-9]{1,2}|[0-9]{8}"
-_CLOCK = r"[0-9]{1,2}:[0-5]?[0-9](?::[0-5]?[0-9](?:[.,](?P<fraction>[0-9]+))?)?|[0-9]{6}"
-_ZONE = r"[a-z][\w/+-]*|[+-][0-9]{1,2}(?::?[0-9]{2}){0,2}"
+_CLOCK = (
+    r"[0-9]{1,2}:[0-5]?[0-9](?::[0-5]?[0-9](?:[.,](?P<fraction>[0-9]+))?)?"
+    r"|[0-9]{6}(?:[.,](?P<basic>[0-9]+))?|(?<=[0-9]{8}T)[0-9]{4}"
+)
+# Databases read other words as a day, an era or nothing, and each has other short names.
+_ZONE = r"z|utc|gmt|[a-z]\w*(?:/[a-z][\w+-]*)+|[+-][0-9]{1,2}(?::?[0-9]{2}){0,2}"
 _TIME = re.compile(
-    rf"(?:(?P<date>{_DATE})(?:[T ]|$))?(?:(?P<clock>{_CLOCK}) ?(?P<zone>{_ZONE})?)?", re.IGNORECASE | re.ASCII
+    rf"(?:(?P<date>{_DATE})(?:[T ]|$)|T)?(?:(?P<clock>{_CLOCK}) ?(?P<zone>{_ZONE})?)?", re.IGNORECASE | re.ASCII
 )
 """ISO 8601, and how databases show times."""
+_SPAN = re.compile(r"-?[0-9]{1,3}:[0-5]?[0-9](?::[0-5]?[0-9](?:\.(?P<fraction>[0-9]+))?)?")
+"""Times of MySQL, which are also durations."""
 _INFINITE = frozenset({"infinity", "-infinity"})
-_UTC = frozenset({"z", "utc", "gmt"})
+_UTC = frozenset({"z", "utc", "gmt", "etc/utc", "etc/gmt"})
+_OFFSET = re.compile(r"[+-][0-9]{2}:[0-9]{2}")
 
 
 def changes_number(text: str, kind: str, digits: int | None) -> bool:
@@ -102,25 +109,32 @@ def _is_single(number: Decimal) -> bool:
     return Decimal(shortest) == number
 
 
-def changes_time(text: str, kind: str, digits: int, *, drops_zone: bool) -> bool:
+def changes_time(text: str, kind: str, digits: int, zones: str) -> bool:
     """Return whether a column of times would hold another time than a text; one without a zone has UTC.
 
     Args:
         text: The text.
-        kind: `date`, `time` or `moment`.
+        kind: `date`, `time`, `moment`, or MySQL's `span`.
         digits: Those of a fraction of a second.
-        drops_zone: Whether the column holds the time that is written, without its zone.
+        zones: The zones that the column converts or keeps: `all`, `offsets` or `none`. It leaves others out.
 
-    >>> [changes_time(f"2026-01-02{clock}", "date", 0, drops_zone=True) for clock in ("", "T00:00:00Z", " 10:00")]
+    >>> [changes_time(f"2026-01-02{clock}", "date", 0, "none") for clock in ("", "T00:00:00Z", " 10:00")]
     [False, False, True]
     """
+    if kind == "span" and (span := _SPAN.fullmatch(text.strip())) is not None:
+        return _is_cut(span["fraction"], digits)
     found = _TIME.fullmatch(text.strip())
     if found is None:
         return text.strip().lower() not in _INFINITE
     date, clock, zone = found["date"], found["clock"], (found["zone"] or "").lower()
+    is_kept = zones == "all" or (zones == "offsets" and _OFFSET.fullmatch(zone) is not None)
     is_utc = zone in _UTC or not zone.strip("+-0:")
     if kind == "date":
         return date is None or not is_utc or bool((clock or "").strip("0:.,"))
     is_missing = date is None if kind == "moment" else (date is not None or clock is None)
-    is_cut = len((found["fraction"] or "").rstrip("0")) > digits
-    return is_missing or is_cut or (drops_zone and not is_utc)
+    is_cut = _is_cut(found["fraction"] or found["basic"], digits)
+    return is_missing or is_cut or not (is_kept or is_utc)
+
+
+def _is_cut(fraction: str | None, digits: int) -> bool:
+    return len((fraction or "").rstrip("0")) > digits

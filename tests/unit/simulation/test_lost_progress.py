@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,10 @@ from riverrun import (
     TimeWindows,
     windowed,
 )
-from riverrun.errors import ForgottenOffsetsError, ProcessingError, RangeError
+from riverrun.errors import BrokerError, ForgottenOffsetsError, ProcessingError, RangeError, UnknownOutcomeError
 from riverrun.kafka.admin import Admin
 from riverrun.records import OffsetVector, TopicPartition
-from riverrun.testing import Cluster
+from riverrun.testing import Cluster, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -151,6 +152,59 @@ def test_state_without_progress_is_refused_and_resumed_where_its_user_says(
     app.state.resume(str(reached))
     after(cluster, app)
     assert total(cluster) == 2 * len(KEYS)
+
+
+@pytest.mark.parametrize("wrong", ["in-0", "in-1"])
+def test_an_offset_that_is_refused_leaves_all_others_to_be_resumed(cluster: Cluster, wrong: str) -> None:
+    app = cluster.project().app("app", counted)
+    write(cluster)
+    app.run()
+    ends = {str(each.tp): each.end for each in app.lag()}
+    lose_progress(cluster, app)
+    with pytest.raises(RangeError, match="cannot continue at"):
+        app.state.resume(",".join(f"{tp}@{end + 100 * (tp == wrong)}" for tp, end in ends.items()))
+    with pytest.raises(ForgottenOffsetsError):
+        app.run()
+    app.state.resume(",".join(f"{tp}@{end}" for tp, end in ends.items()))
+    app.run()
+    assert total(cluster) == len(KEYS)
+
+
+class CutOff:
+    """Loses the requests of one host, from its last commits on."""
+
+    name = "cut off"
+    cluster: Cluster
+
+    def __init__(self, commits: int) -> None:
+        self.commits = commits
+
+    def fault(self, _client_id: str, request: str) -> Fault | None:
+        if self.cluster.turns.host.name != self.name:
+            return None
+        self.commits -= request == "EndTxn"
+        return Fault(is_lost_before=True) if self.commits < 0 else None
+
+
+@pytest.mark.parametrize("commits", range(3))
+def test_a_command_that_dies_has_resumed_all_inputs_or_none(commits: int) -> None:
+    cut = CutOff(commits)
+    with Cluster(seed=3, faults=cut) as cluster:
+        cut.cluster = cluster
+        cluster.create_topic("in", 2)
+        cluster.create_topic("out", 2)
+        app = cluster.project().app("app", counted)
+        write(cluster)
+        app.run()
+        reached = str(OffsetVector({each.tp: each.end for each in app.lag()}))
+        lose_progress(cluster, app)
+        host = cluster.start(cut.name, lambda: cluster.project().app("app", counted).state.resume(reached))
+        with suppress(BrokerError, UnknownOutcomeError):
+            host.join(timedelta(minutes=5))
+        with suppress(RangeError):
+            app.state.resume(reached)
+        app.run()
+        assert total(cluster) == len(KEYS)
 
 
 def test_without_state_or_after_a_reset_nothing_is_refused(cluster: Cluster) -> None:

@@ -170,6 +170,22 @@ def test_an_offset_that_is_refused_leaves_all_others_to_be_resumed(cluster: Clus
     assert total(cluster) == len(KEYS)
 
 
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+@pytest.mark.parametrize("start", ["committed", "earliest", "in-0@0,in-1@0"])
+@pytest.mark.parametrize("keys", [KEYS[:1], KEYS])
+def test_a_run_is_refused_wherever_it_is_told_to_start(
+    cluster: Cluster, keys: list[str], start: str, guarantee: str
+) -> None:
+    app = cluster.project().app("app", counted, config={"processing.guarantee": guarantee})
+    cluster.input_topic("in", STRING, STRING).pipe_key_value_list([(key, "word") for key in keys])
+    app.run()
+    lose_progress(cluster, app)
+    for _ in range(2):
+        with pytest.raises(ForgottenOffsetsError):
+            app.run(start=start)
+    assert total(cluster) == len(keys)
+
+
 class CutOff:
     """Loses the requests of one host, from its last commits on."""
 

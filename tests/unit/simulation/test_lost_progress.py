@@ -22,12 +22,16 @@ from riverrun import (
     windowed,
 )
 from riverrun.errors import BrokerError, ForgottenOffsetsError, ProcessingError, RangeError, UnknownOutcomeError
+from riverrun.hosting.control_topic import ControlTopic
+from riverrun.hosting.kept_offsets import keep
 from riverrun.kafka.admin import Admin
+from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.testing import Cluster, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from riverrun.project.app import App
     from riverrun.topology.topology import Topology
@@ -287,6 +291,143 @@ def test_records_of_topics_that_a_pattern_matches_later_are_not_skipped(
         cluster.advance(timedelta(hours=2) if host is by_a_run else timedelta(seconds=1))
         host(cluster, app)
         assert passed_on(cluster) == len(KEYS)
+
+
+def reset_to_its_ends(_cluster: Cluster, app: App) -> None:
+    app.state.reset(app.state.plan_reset("latest"))
+
+
+def lose_copies(cluster: Cluster, app: App) -> None:
+    """Delete the copies with all notes, as versions of Riverrun that wrote none have left it."""
+    Admin(cluster.kafka).delete_topics([f"{app.application_id}-committed-offsets"])
+
+
+def forget_all_notes(cluster: Cluster, app: App) -> None:
+    """Leave the copies without notes, as versions of Riverrun that wrote no notes have left it."""
+    copies = ControlTopic(Admin(cluster.kafka), f"{app.application_id}-committed-offsets")
+    copies.put(dict.fromkeys(name for name in copies.read() if "/" in name))
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("build", [passed, passed_by_pattern])
+@pytest.mark.parametrize("change", [forget_all_notes, lose_copies, reset_to_its_ends])
+def test_an_application_has_begun_with_what_it_has_committed(
+    cluster: Cluster,
+    change: Callable[[Cluster, App], None],
+    build: Callable[[StreamsBuilder], Topology],
+    host: Callable[[Cluster, App], None],
+) -> None:
+    app = cluster.project().app("app", build, config={"auto.offset.reset": "latest"})
+    write(cluster, value=OLD)
+    app.run()
+    change(cluster, app)
+    Admin(cluster.kafka).add_partitions({"in": 5, "out": 5})
+    cluster.create_topic("in-later", 2)
+    topics = ["in", "in-later"] if build is passed_by_pattern else ["in"]
+    for topic in topics:
+        write(cluster, topic, value=NEW)
+    cluster.advance(timedelta(hours=2))
+    for _ in range(2):
+        host(cluster, app)
+    assert passed_on(cluster) == len(topics) * len(KEYS)
+
+
+def test_an_application_that_changes_its_policy_has_begun_before(cluster: Cluster) -> None:
+    cluster.project().app("app", passed, config={"auto.offset.reset": "earliest"}).run()
+    Admin(cluster.kafka).add_partitions({"in": 5, "out": 5})
+    write(cluster, value=NEW)
+    cluster.project().app("app", passed, config={"auto.offset.reset": "latest"}).run()
+    assert passed_on(cluster) == len(KEYS)
+
+
+def passed_by_another_source(builder: StreamsBuilder) -> Topology:
+    builder.stream("first", Consumed(STRING, STRING)).map_values(len).to("out", Produced(STRING, LONG))
+    return passed_by_pattern(builder)
+
+
+def test_a_pattern_has_begun_before_also_if_its_source_has_another_name(cluster: Cluster) -> None:
+    cluster.create_topic("first", 2)
+    config = {"auto.offset.reset": "latest"}
+    cluster.project().app("app", passed_by_pattern, config=config).run()
+    cluster.create_topic("in-later", 2)
+    write(cluster, "in-later", NEW)
+    cluster.project().app("app", passed_by_another_source, config=config).run()
+    assert passed_on(cluster) == len(KEYS)
+
+
+def prepare_only(_cluster: Cluster, app: App) -> None:
+    app.state.snapshot()
+
+
+def failing(builder: StreamsBuilder) -> Topology:
+    lengths = builder.stream("in", Consumed(STRING, STRING)).map_values(int)
+    lengths.to("out", Produced(STRING, LONG))
+    return builder.build()
+
+
+def fail(cluster: Cluster, app: App) -> None:
+    config = {"auto.offset.reset": "by_duration:PT1H", "processing.guarantee": "exactly_once_v2"}
+    with pytest.raises(ProcessingError):
+        cluster.project().app(app.name, failing, config=config).run()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("build", [passed, passed_by_pattern])
+@pytest.mark.parametrize(("start", "policy"), [(fail, "by_duration:PT1H"), (prepare_only, "latest")])
+def test_an_application_has_not_begun_before_its_first_commit(
+    cluster: Cluster,
+    tmp_path: Path,
+    start: Callable[[Cluster, App], None],
+    policy: str,
+    build: Callable[[StreamsBuilder], Topology],
+    host: Callable[[Cluster, App], None],
+) -> None:
+    write(cluster, value=OLD)
+    app = cluster.project().app(
+        "app", build, config={"auto.offset.reset": policy, "snapshot.url": f"file://{tmp_path}"}
+    )
+    start(cluster, app)
+    cluster.advance(timedelta(days=30))
+    Admin(cluster.kafka).add_partitions({"in": 5, "out": 5})
+    cluster.create_topic("in-later", 2)
+    for topic in ("in", "in-later"):
+        write(cluster, topic, value=NEW)
+    cluster.advance(timedelta(days=1))
+    host(cluster, app)
+    assert not passed_on(cluster)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_transaction_of_a_dead_run_is_ended_by_the_next_one(cluster: Cluster, policy: str) -> None:
+    app = cluster.project().app("app", passed, config={"auto.offset.reset": policy})
+    app.run()
+    write(cluster, value=NEW)
+    dead = TransactionalProducer(
+        cluster.kafka, f"{app.application_id}-0_0", transaction_timeout_ms=LONGEST_TRANSACTION_MS
+    )
+    dead.init()
+    keep(dead, app.application_id, {TopicPartition("in", 0): (12, "")})
+    dead.flush()
+    app.run()
+    assert passed_on(cluster) == len(KEYS)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_copies_are_not_read_to_take_tasks_over_with_committed_offsets(
+    cluster: Cluster, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = cluster.project().app("app", passed, config={"auto.offset.reset": policy})
+    app.run()
+    asked: list[str] = []
+    read = ControlTopic.read
+
+    def noticed(topic: ControlTopic) -> dict[str, bytes]:
+        asked.append(topic._topic)
+        return read(topic)
+
+    monkeypatch.setattr(ControlTopic, "read", noticed)
+    by_a_worker(cluster, app)
+    assert f"{app.application_id}-committed-offsets" not in asked
 
 
 def test_records_are_skipped_again_after_a_reset(cluster: Cluster) -> None:

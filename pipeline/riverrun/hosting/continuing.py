@@ -117,7 +117,8 @@ def _forgotten(
         return ForgottenOffsetsError(message, hint=_AGAIN)
     command = f"riverrun resume {config.name} --version {version} --from"
     if not unknown:
-        message += f", but nothing was written since, so it is at {OffsetVector(least)}"
+        nothing = "but nothing was written since" if why is None else "and its inputs have no records"
+        message += f", {nothing}, so it is at {OffsetVector(least)}"
         return ForgottenOffsetsError(
             message, hint=f"Continue there, with the state as it is: {command} {OffsetVector(least)}"
         )
@@ -131,6 +132,11 @@ def _forgotten(
         "Find out from its outputs which records it processed last. To continue with the state as it is, write the offsets of"
         f" the next records in place of OFFSET: {command} {places}. {_AGAIN}"
     )
+    if why is not None:
+        hint += (
+            " If its rows were imported, or come from topics that it no longer reads, these are the first offsets:"
+            f" {OffsetVector(least)}."
+        )
     return ForgottenOffsetsError(message, hint=hint)
 
 

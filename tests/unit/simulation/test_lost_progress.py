@@ -190,6 +190,34 @@ def test_a_run_is_refused_wherever_it_is_told_to_start(
     assert total(cluster) == len(keys)
 
 
+def counted_elsewhere(builder: StreamsBuilder) -> Topology:
+    words = builder.stream("in-other", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
+    words.count(Materialized(name="counts")).to_stream().to("out", Produced(STRING, LONG))
+    return builder.build()
+
+
+@pytest.mark.parametrize("has_records", [False, True])
+def test_state_of_an_earlier_input_is_continued_from_the_first_records(cluster: Cluster, has_records: bool) -> None:
+    app = cluster.project().app("app", counted)
+    write(cluster)
+    app.run()
+    lose_progress(cluster, app)
+    cluster.create_topic("in-other", 2)
+    if has_records:
+        write(cluster, "in-other")
+    app = cluster.project().app("app", counted_elsewhere)
+    expected = (
+        "come from topics that it no longer reads, these are the first offsets: in-other-0@0,in-other-1@0"
+        if has_records
+        else "and its inputs have no records, so it is at in-other-0@0,in-other-1@0"
+    )
+    with pytest.raises(ForgottenOffsetsError, match=re.escape(expected)):
+        app.run()
+    app.state.resume("in-other-0@0,in-other-1@0")
+    app.run()
+    assert total(cluster) == len(KEYS) * (1 + has_records)
+
+
 class CutOff:
     """Loses the requests of one host, from its last commits on."""
 

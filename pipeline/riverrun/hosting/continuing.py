@@ -148,6 +148,9 @@ def resume(connected: ConnectedApplication, offsets: Mapping[TopicPartition, int
     if unread:
         message = f"{connected.id} does not read {', '.join(map(str, unread))}"
         raise RangeError(message, hint="riverrun lag shows all partitions that it reads.")
+    if not offsets:
+        message = f"No offset is named from which {connected.id} continues"
+        raise RangeError(message, hint="Name offsets as PARTITION@OFFSET: the next start says which are forgotten.")
     # Before copies are read: a host that died amid a commit hides them.
     fence_owners(connected, sorted(connected.layout.tasks))
     starts: Mapping[TopicPartition, CommittedOffset] = {}

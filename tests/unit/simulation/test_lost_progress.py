@@ -218,6 +218,14 @@ def test_state_of_an_earlier_input_is_continued_from_the_first_records(cluster: 
     assert total(cluster) == len(KEYS) * (1 + has_records)
 
 
+def test_a_command_without_offsets_is_refused() -> None:
+    with Cluster(seed=3) as cluster:
+        cluster.create_topic("out", 2)
+        app = cluster.project().app("app", passed_by_pattern)
+        with pytest.raises(RangeError, match="No offset is named"):
+            app.state.resume("")
+
+
 class CutOff:
     """Loses the requests of one host, from its last commits on."""
 

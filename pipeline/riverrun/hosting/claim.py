@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from riverrun.errors import TaskMigratedError, UnknownOutcomeError
+from riverrun.hosting.added_partitions import note_begun
 from riverrun.hosting.connected import Publication
 from riverrun.hosting.inputs import reset_offsets
 from riverrun.hosting.ownership import StreamsProducer, fence, fence_named
@@ -179,6 +180,9 @@ class Claim:
 
     def _starts(self, point: CommittedPoint) -> dict[TopicPartition, int]:
         missing = [tp for tp in self.spec.inputs if tp not in point.commits]
+        # A bounded run has noted the partitions of its range.
+        if missing and self._thread is not None:
+            note_begun(self.connected)
         starts = reset_offsets(self.connected, missing, self.clock.now_ms())
         return starts | {tp: committed.offset for tp, committed in point.commits.items()}
 

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from riverrun.errors import TopicError
-from riverrun.hosting.added_partitions import note_partitions
 from riverrun.hosting.control_topic import ReleaseRegistry, require_never_released
 from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
 from riverrun.hosting.release import staging_name
@@ -181,7 +180,6 @@ class ConnectedApplication:
             for t in layout.internal_topics
         )
         self.admin.create_topics([*topics, kept_offsets_topic(application)])
-        note_partitions(KeptOffsets(self.admin, self.id), application, self.partitions)
         return layout
 
     def require_topics(self, what: str, sources: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import BrokerError, ForgottenOffsetsError, RangeError
 from riverrun.hosting.alone import group_of, require_nobody
 from riverrun.hosting.kept_offsets import KeptOffsets, commit_and_keep, is_last
-from riverrun.hosting.ownership import owning
+from riverrun.hosting.ownership import fence_owners, owning
 from riverrun.hosting.topic_ids import committed_ids, found_ids, require_same, unread
 from riverrun.kafka.admin import CommittedOffset
 from riverrun.kafka.ranges import read_range
@@ -117,7 +117,8 @@ def _forgotten(
         return ForgottenOffsetsError(message, hint=_AGAIN)
     command = f"riverrun resume {config.name} --version {version} --from"
     if not unknown:
-        message += f", but nothing was written since, so it is at {OffsetVector(least)}"
+        nothing = "but nothing was written since" if why is None else "and its inputs have no records"
+        message += f", {nothing}, so it is at {OffsetVector(least)}"
         return ForgottenOffsetsError(
             message, hint=f"Continue there, with the state as it is: {command} {OffsetVector(least)}"
         )
@@ -131,6 +132,11 @@ def _forgotten(
         "Find out from its outputs which records it processed last. To continue with the state as it is, write the offsets of"
         f" the next records in place of OFFSET: {command} {places}. {_AGAIN}"
     )
+    if why is not None:
+        hint += (
+            " If its rows were imported, or come from topics that it no longer reads, these are the first offsets:"
+            f" {OffsetVector(least)}."
+        )
     return ForgottenOffsetsError(message, hint=hint)
 
 
@@ -142,6 +148,11 @@ def resume(connected: ConnectedApplication, offsets: Mapping[TopicPartition, int
     if unread:
         message = f"{connected.id} does not read {', '.join(map(str, unread))}"
         raise RangeError(message, hint="riverrun lag shows all partitions that it reads.")
+    if not offsets:
+        message = f"No offset is named from which {connected.id} continues"
+        raise RangeError(message, hint="Name offsets as PARTITION@OFFSET: the next start says which are forgotten.")
+    # Before copies are read: a host that died amid a commit hides them.
+    fence_owners(connected, sorted(connected.layout.tasks))
     starts: Mapping[TopicPartition, CommittedOffset] = {}
     if _changelogs_with_rows(connected) and _knows_nothing(connected):
         starts = _first_offsets(connected)
@@ -150,12 +161,10 @@ def resume(connected: ConnectedApplication, offsets: Mapping[TopicPartition, int
                 f"Nothing is known of the progress of {connected.id}: {', '.join(map(str, left_out))} would begin anew"
             )
             raise RangeError(message, hint="Name the offsets of all inputs: the next start says which there are.")
-    for task_id, inputs in connected.layout.tasks.items():
-        chosen = {tp: offsets[tp] for tp in inputs if tp in offsets}
-        if chosen:
-            with owning(connected, task_id) as producer:
-                commits = _resumed(connected, chosen, starts)
-                commit_and_keep(producer, connected.id, commits, commits)
+    # One transaction: after some of the commits, nothing would tell that the others are missing.
+    with owning(connected, min(connected.layout.tasks)) as producer:
+        commits = _resumed(connected, offsets, starts)
+        commit_and_keep(producer, connected.id, commits, commits)
 
 
 def _resumed(
@@ -163,7 +172,7 @@ def _resumed(
     chosen: Mapping[TopicPartition, int],
     starts: Mapping[TopicPartition, CommittedOffset] = MappingProxyType({}),
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Return the commits of a task, with the times that were known when it was taken over.
+    """Return commits of chosen offsets, with the times that were known when the tasks were taken over.
 
     `starts` are the first offsets of an application without copies.
     """

@@ -11,7 +11,6 @@ from riverrun.errors import ConfigError, MissingOffsetError
 from riverrun.hosting.added_partitions import added_partitions, reset_policies
 from riverrun.hosting.continuing import require_new
 from riverrun.hosting.earlier_records import archived_ranges
-from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.kafka.sending import time_limits
 from riverrun.records import AutoOffsetReset, ResetStrategy, TopicPartition
 from riverrun.runtime.layout import changelog_name, internal_name
@@ -173,8 +172,7 @@ def reset_offsets(
     require_new(connected, uncommitted)
     chosen: dict[AutoOffsetReset, list[TopicPartition]] = {}
     # Repartition topics have no policy: none of their records has been processed yet.
-    everything, copies = AutoOffsetReset.earliest(), KeptOffsets(admin, connected.id)
-    added = added_partitions(copies, connected.application, uncommitted)
+    everything, added = AutoOffsetReset.earliest(), added_partitions(connected, uncommitted)
     for tp in uncommitted:
         policy = everything if tp in added else policies.get(tp.topic, everything)
         chosen.setdefault(policy, []).append(tp)

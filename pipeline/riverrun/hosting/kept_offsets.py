@@ -88,10 +88,11 @@ class KeptOffsets:
         }
 
     def note_begun(self, counts: Mapping[str, int]) -> None:
-        """Note how many partitions topics had when the application began to read them. Earlier notes stay."""
+        """Note how many partitions topics had when the application began to read them."""
         known = self.begun()
-        if missing := {_BEGUN + name: b"%d" % count for name, count in counts.items() if name not in known}:
-            self._control.put(missing)
+        # Several hosts may write: of those that begin at the same time, the last one counts.
+        if changed := {_BEGUN + name: b"%d" % count for name, count in counts.items() if known.get(name) != count}:
+            self._control.put(changed)
 
     def note_import(self, store: str) -> None:
         """Note that a store has rows which no input accounts for."""

@@ -160,7 +160,7 @@ class Release:
         corrections_ms: The part of it that corrections took, ms.
         digests: Digests of the code that computed each version's outputs, where known.
         begins: Where each version began to compute, by version and input, where earlier records were deleted by then.
-        thinned: Compacted topics that each version aggregates as streams, if records were removed when it began to compute.
+        thinned: Compacted topics that each version aggregates as streams, if records may have been removed when it began.
         published: How far the records of staging topics of logs are published: offset by the topic's id and the partition.
         repaired: The last repair of the public tables: which rows, and by which verdict; empty if there was none.
         computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
@@ -236,7 +236,7 @@ class Release:
             if offset > known.get(tp, 0)
         ]
         removed = [
-            f"{candidate} aggregates {topic}, which is compacted: what follows from the records that brokers have removed is"
+            f"{candidate} aggregates {topic}, which is compacted: what follows from records that brokers may have removed is"
             " missing"
             for topic in self.thinned.get(candidate, ())
         ]

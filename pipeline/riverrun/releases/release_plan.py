@@ -234,7 +234,7 @@ class ReleasePlan:
     Args:
         changed: Nodes and stores whose digest differs, with `added`, `removed` or `changed`.
         lost: Partitions whose first records have been deleted, with the first offset that is left.
-        thinned: Compacted topics that the candidate aggregates as streams, if brokers have removed records.
+        thinned: Compacted topics that the candidate aggregates as streams, if brokers may have removed records.
         archived: What the archive has of partitions, with the first offset that brokers have.
         outputs: Outputs of the candidate: tables, which are corrected, and logs, of which no record is sent again.
         ended: Topics that the live version writes and the candidate does not; their records stay.
@@ -281,7 +281,7 @@ class ReleasePlan:
             for tp, offset in self.lost.items()
         ]
         lines += [
-            f"  removed already: records of {topic}, which is compacted; what follows from them cannot be computed"
+            f"  maybe removed already: records of {topic}, which is compacted; what follows from them cannot be computed"
             for topic in self.thinned
         ]
         lines += [
@@ -311,7 +311,7 @@ def plan_release(
         changed=_changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
         range=wanted,
         lost={tp: offset for tp, offset in first.items() if offset > 0},
-        thinned=tuple(thinned_inputs(live.admin, new.topology, {tp.topic for tp in target})),
+        thinned=tuple(thinned_inputs(live.admin, new.resolved().topology, {tp.topic for tp in target})),
         archived=_archived(live.admin, target),
         outputs=tuple(written.values()),
         ended=tuple(sorted(ended.keys() - written.keys())),

@@ -12,19 +12,20 @@ from riverrun.records import OffsetRange, TopicPartition
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from riverrun.kafka.admin import Admin
+    from riverrun.records import RawRecord
     from riverrun.topology.nodes import Node, SubTopology
     from riverrun.topology.topology import Topology
 
-# Brokers clean a log from its first record on.
-_HEAD = 1_000
+# Brokers clean a log from its first record on. So it is read up to a key that comes again, or up to so many keys.
+_MOST_KEYS = 100_000
 _TABLES = {Lineage.TABLE, Lineage.ROWS}
 
 
 def thinned_inputs(admin: Admin, topology: Topology, topics: Collection[str]) -> list[str]:
-    """Return those topics that a topology aggregates as streams, and from which compaction has removed records."""
+    """Return those topics that a topology aggregates as streams, and from which compaction may have removed records."""
     configs = admin.topic_configs(streams_of_aggregations(topology).intersection(topics))
     compacted = sorted(topic for topic, config in configs.items() if "compact" in config["cleanup.policy"])
     counts = admin.partitions(compacted)
@@ -72,16 +73,26 @@ def _is_table(node: Node) -> bool:
 
 
 def _is_thinned(admin: Admin, tp: TopicPartition) -> bool:
-    """Return whether offsets without a record, which may be markers of transactions, come before a key that comes again."""
-    first, end = admin.beginning_offsets([tp])[tp], admin.end_offsets([tp])[tp]
-    expected, keys = first, set[bytes | None]()
-    for _, records in read_range(admin, {tp: OffsetRange(first, min(end, first + _HEAD))}):
-        for record in records:
-            if record.offset > expected:
-                return True
-            # What is cleaned has each key once.
-            if record.key in keys:
-                return False
-            keys.add(record.key)
-            expected = record.offset + 1
-    return False
+    log = OffsetRange(admin.beginning_offsets([tp])[tp], admin.end_offsets([tp])[tp])
+    return may_lack_records(log, (record for _, batch in read_range(admin, {tp: log}) for record in batch))
+
+
+def may_lack_records(log: OffsetRange, records: Iterable[RawRecord]) -> bool:
+    """Return whether offsets lack a record before a key comes again, or whether too many keys come before that."""
+    expected, keys = log.start, set[bytes | None]()
+    for record in records:
+        if _lacks_records(expected, record.offset):
+            return True
+        # What is cleaned has each key once.
+        if record.key in keys:
+            return False
+        if len(keys) == _MOST_KEYS:
+            return True
+        keys.add(record.key)
+        expected = record.offset + 1
+    return _lacks_records(expected, log.end)
+
+
+def _lacks_records(expected: int, found: int) -> bool:
+    """Return whether offsets without a record are more than the marker of a transaction, which is never the first one."""
+    return found > expected + (expected > 0)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from riverrun.config.checks import check_number
 from riverrun.config.streams import MOST_THREADS
 from riverrun.errors import ConfigError, StreamsError
+from riverrun.hosting.added_partitions import note_unmatched
 from riverrun.hosting.alone import await_no_sole_host
 from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.connected import ConnectedApplication
@@ -195,6 +196,7 @@ class StreamsInstance:
             _check_properties(self._connected.application)
             await_no_sole_host(self._connected.admin, self._connected.application.config, self._connected.id)
             self._group.prepare()
+            note_unmatched(self._group.connected)
             StateSchemas(self._group.connected).check()
             warn_of_narrow_times(self._group.connected)
             try:

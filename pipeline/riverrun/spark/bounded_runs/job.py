@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import BrokerError, RangeError, UnderWayError
+from riverrun.hosting.added_partitions import counts_of, note_begun, note_unmatched
 from riverrun.hosting.alone import RUN, processing_alone
-from riverrun.hosting.continuing import keep_committed
+from riverrun.hosting.continuing import keep_committed, require_new
 from riverrun.hosting.inputs import warn_of_narrow_times
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.ownership import fence_owners, settled_offsets
@@ -284,6 +285,12 @@ class _Run:
         known = settled_offsets(connected, connected.inputs)
         keep_committed(connected, known)
         new = {tp: r for tp, r in ranges.items() if tp not in known}
+        # Also where a range was named: what is committed here would look like known progress.
+        require_new(connected, new)
+        if new:
+            note_begun(connected.with_partitions(counts_of(ranges)))
+        else:
+            note_unmatched(connected)
         # Partitions without records to process: the next run continues from there. With at least once also the others: an
         # attempt that fails may leave rows, and state without any offset is refused.
         keeps_rows = connected.application.config.streams.processing_guarantee != EXACTLY_ONCE_V2

@@ -164,6 +164,7 @@ def _connect(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ownership, "threading", SimpleNamespace(Lock=Mutex))
     monkeypatch.setattr(claim, "committed_point", lambda *given: SimpleNamespace(commits=given[2], topics={}))
     monkeypatch.setattr(ownership, "commit_and_keep", lambda given, _id, offsets, kept: given.commit(offsets, kept))
+    monkeypatch.setattr(claim, "note_begun", lambda _connected: None)
     monkeypatch.setattr(claim, "reset_offsets", partial(_begin, brokers))
     monkeypatch.setattr(claim, "time_limits", lambda _admin, _topics: {})
     monkeypatch.setattr(claim, "open_task", lambda *_: None)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from riverrun import (
     LONG,
@@ -21,7 +24,9 @@ from riverrun import (
     windowed,
 )
 from riverrun.errors import ApprovalNeededError
-from riverrun.releases.thinned_inputs import streams_of_aggregations
+from riverrun.records import OffsetRange, RawRecord
+from riverrun.releases import thinned_inputs
+from riverrun.releases.thinned_inputs import may_lack_records, streams_of_aggregations
 from riverrun.testing import Cluster
 
 if TYPE_CHECKING:
@@ -114,6 +119,12 @@ def built(builder: StreamsBuilder) -> Topology:
     return builder.build()
 
 
+def built_by_pattern(builder: StreamsBuilder) -> Topology:
+    words = builder.stream(re.compile("in.*"), READ).group_by_key(Grouped(STRING, STRING))
+    words.count().to_stream().to("out", COUNTS)
+    return builder.build()
+
+
 def built_as_a_table(builder: StreamsBuilder) -> Topology:
     counted_as_a_table(builder)
     return builder.build()
@@ -143,7 +154,7 @@ def test_a_release_over_records_that_compaction_has_removed_asks_a_person(cluste
         write(cluster, 1)
         app.run()
     assert total(cluster) == 3 * len(KEYS)
-    assert "removed already: records of in" in str(app.release("v2").plan())
+    assert "maybe removed already: records of in" in str(app.release("v2").plan())
     release = app.release("v2").reprocess().gate()
     assert "v2 aggregates in, which is compacted" in str(release.status)
     with pytest.raises(ApprovalNeededError):
@@ -161,3 +172,66 @@ def test_a_release_that_lacks_no_record_asks_nobody(
     before = total(cluster)
     app.release("v2").reprocess().gate().cut()
     assert total(cluster) == before
+
+
+@pytest.mark.parametrize("build", [built, built_by_pattern])
+@pytest.mark.parametrize(("keys_before", "rounds"), [(0, 3), (0, 100), (1_200, 3)])
+def test_a_plan_names_compacted_topics_however_much_was_removed(
+    cluster: Cluster, keys_before: int, rounds: int, build: Callable[[StreamsBuilder], Topology]
+) -> None:
+    app = cluster.project().app("app", build, versions={"v2": build})
+    once = [(f"once-{number}", "text") for number in range(keys_before)]
+    cluster.input_topic("in", STRING, STRING).pipe_key_value_list(once)
+    cluster.advance(timedelta(minutes=1))
+    write(cluster, rounds)
+    app.run()
+    assert "maybe removed already: records of in" in str(app.release("v2").plan())
+
+
+def copied(builder: StreamsBuilder) -> Topology:
+    builder.stream("before", READ).to("in", TEXTS)
+    return builder.build()
+
+
+@pytest.mark.parametrize(("again", "is_named"), [(False, False), (True, True)])
+def test_markers_of_transactions_are_no_removed_records(cluster: Cluster, again: bool, is_named: bool) -> None:
+    cluster.create_topic("before", 1)
+    copying = cluster.project().app("copying", copied)
+    app = cluster.project().app("app", built, versions={"v2": built})
+    for key in KEYS[:1] * 5 if again else KEYS[:5]:
+        cluster.input_topic("before", STRING, STRING).pipe_input(key, "text")
+        copying.run()
+        cluster.advance(timedelta(minutes=1))
+    app.run()
+    assert ("maybe removed already" in str(app.release("v2").plan())) is is_named
+
+
+MARKER = ""
+WRITTEN = st.lists(st.tuples(st.sampled_from("abcde"), st.booleans()), min_size=1)
+
+
+def log_of(written: list[str], *, first: int = 0) -> tuple[OffsetRange, list[RawRecord]]:
+    """Return a log of keys and markers, one for each offset."""
+    log = OffsetRange(first, first + len(written))
+    records = [RawRecord(key.encode(), b"", 0, offset) for offset, key in enumerate(written, first) if key != MARKER]
+    return log, records
+
+
+@given(written=WRITTEN, first=st.integers(0, 3))
+def test_a_log_that_was_not_cleaned_lacks_nothing(written: list[tuple[str, bool]], first: int) -> None:
+    keys = [each for key, is_committed in written for each in ([key, MARKER] if is_committed else [key])]
+    assert not may_lack_records(*log_of(keys, first=first))
+
+
+@given(keys=st.sets(st.characters(), min_size=2), rounds=st.integers(2, 5), dirty=st.lists(st.characters()))
+def test_a_log_that_was_cleaned_lacks_records(keys: set[str], rounds: int, dirty: list[str]) -> None:
+    log, records = log_of([*sorted(keys) * rounds, *dirty])
+    assert may_lack_records(log, records[len(keys) * (rounds - 1) :])
+
+
+@pytest.mark.parametrize(("most", "expected"), [(4, True), (5, False)])
+def test_a_log_with_too_many_keys_is_not_taken_for_whole(
+    monkeypatch: pytest.MonkeyPatch, most: int, expected: bool
+) -> None:
+    monkeypatch.setattr(thinned_inputs, "_MOST_KEYS", most)
+    assert may_lack_records(*log_of(list("abcdea"))) is expected

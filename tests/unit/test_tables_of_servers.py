@@ -204,12 +204,12 @@ def changed(url: str, column: str) -> list[str]:
     return [each for kind, values in VALUES for each in changes(url, column, written_into(url, column, kind, values))]
 
 
-def written_into(url: str, column: str, kind: pa.DataType, values: list[Any]) -> list[Any]:
+def written_into(url: str, column: str, kind: pa.DataType, values: list[Any], options: str = "") -> list[Any]:
     """Write values into a new table, and return those that are taken."""
     moment = "timestamptz" if url.startswith("postgresql") else "DATETIME(6)"
     own = f"_timestamp {moment}, _partition INT, _offset BIGINT"
     run(url, "DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets")
-    run(url, f"CREATE TABLE target (_key VARCHAR(9), n BIGINT, x {column}, {own})")
+    run(url, f"CREATE TABLE target (_key VARCHAR(9), n BIGINT, x {column}, {own}){options}")
     return written(url, kind, values)
 
 
@@ -256,47 +256,58 @@ def test_tables_that_followers_make_in_mariadb_have_all_values(kind: pa.DataType
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("column", "kind", "value"),
+    ("column", "kind", "value", "other"),
     [
-        ("BIGINT CHECK (x < 5)", pa.int64(), 5),
-        ("JSON", pa.string(), "no JSON"),
-        ("TINYINT", pa.int64(), 1000),
-        ("VARCHAR(3)", pa.string(), "long"),
-        ("VARCHAR(9) CHARACTER SET latin1", pa.string(), "\N{GRINNING FACE}"),
-        ("DATE", pa.string(), "2026-02-30"),
-        ("DATETIME(6)", pa.string(), "2026-13-01 00:00:00"),
-        ("TIMESTAMP(6)", pa.timestamp("us", "UTC"), dt.datetime(1, 1, 1, tzinfo=dt.UTC)),
-        ("BIGINT UNSIGNED", pa.int64(), -1),
-        ("BIGINT NOT NULL", pa.int64(), None),
-        ("DECIMAL(4,2)", pa.decimal128(10, 2), Decimal("1234.50")),
-        ("BIGINT, UNIQUE (x), CHECK (x <> 7)", pa.int64(), 7),
+        ("BIGINT CHECK (x < 5)", pa.int64(), 5, 4),
+        ("JSON", pa.string(), "no JSON", "{}"),
+        ("TINYINT", pa.int64(), 1000, 100),
+        ("VARCHAR(3)", pa.string(), "long", "abc"),
+        ("VARCHAR(9) CHARACTER SET latin1", pa.string(), "\N{GRINNING FACE}", "a"),
+        ("DATE", pa.string(), "2026-02-30", "2026-02-28"),
+        ("DATETIME(6)", pa.string(), "2026-13-01 00:00:00", "2026-12-01 00:00:00"),
+        ("TIMESTAMP(6)", pa.timestamp("us", "UTC"), dt.datetime(1, 1, 1, tzinfo=dt.UTC), None),
+        ("BIGINT UNSIGNED", pa.int64(), -1, 1),
+        ("BIGINT NOT NULL", pa.int64(), None, 1),
+        ("DECIMAL(4,2)", pa.decimal128(10, 2), Decimal("1234.50"), Decimal("34.50")),
+        ("BIGINT, UNIQUE (x), CHECK (x <> 7)", pa.int64(), 7, 6),
+        ("BIT(8)", pa.int64(), 256, 255),
     ],
 )
-def test_a_row_that_mariadb_refuses_is_no_outage(column: str, kind: pa.DataType, value: Any, mariadb: str) -> None:
-    run(mariadb, "DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets")
-    own = "_timestamp DATETIME(6), _partition INT, _offset BIGINT"
-    run(mariadb, f"CREATE TABLE target (_key VARCHAR(9), n BIGINT, x {column}, {own})")
-    assert written(mariadb, kind, [value]) == []
+def test_a_row_that_mariadb_refuses_is_no_outage(
+    column: str, kind: pa.DataType, value: Any, other: Any, mariadb: str
+) -> None:
+    assert written_into(mariadb, column, kind, [value, other]) == [other]
 
 
 @pytest.mark.slow
-def test_a_row_that_a_trigger_of_mariadb_refuses_is_no_outage(mariadb: str) -> None:
-    run(mariadb, "DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets")
-    own = "_timestamp DATETIME(6), _partition INT, _offset BIGINT"
+def test_a_field_without_a_default_in_mariadb_is_no_outage(mariadb: str) -> None:
+    assert written_into(mariadb, "BIGINT, required BIGINT NOT NULL", pa.int64(), [1]) == []
+
+
+@pytest.mark.slow
+def test_a_row_without_a_partition_in_mariadb_is_no_outage(mariadb: str) -> None:
+    parts = " PARTITION BY RANGE (x) (PARTITION p VALUES LESS THAN (5))"
+    assert written_into(mariadb, "BIGINT", pa.int64(), [4, 5, 3], parts) == [4, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ["", ", MYSQL_ERRNO = 30001"])
+def test_a_row_that_a_trigger_of_mariadb_refuses_is_no_outage(number: str, mariadb: str) -> None:
+    written_into(mariadb, "BIGINT", pa.int64(), [])
     run(
         mariadb,
-        f"CREATE TABLE target (_key VARCHAR(9), n BIGINT, x BIGINT, {own})",
-        "CREATE TRIGGER refuse BEFORE INSERT ON target FOR EACH ROW"
-        " BEGIN IF NEW.x = 7 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF; END",
+        "CREATE TRIGGER refuse BEFORE INSERT ON target FOR EACH ROW BEGIN IF NEW.x = 7 THEN"
+        f" SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'{number}; END IF; END",
     )
     assert written(mariadb, pa.int64(), [6, 7, 8]) == [6, 8]
 
 
 @pytest.mark.slow
-def test_a_server_that_is_not_strict_cuts_nothing(mariadb: str) -> None:
+@pytest.mark.parametrize("mode", ["", "ANSI_QUOTES"])
+def test_a_server_that_is_not_strict_cuts_nothing(mode: str, mariadb: str) -> None:
     before = run(mariadb, "SELECT @@GLOBAL.sql_mode")[0][0]
     try:
-        run(mariadb, "SET GLOBAL sql_mode = ''", "SET GLOBAL sql_mode = 'ANSI_QUOTES'")
+        run(mariadb, f"SET GLOBAL sql_mode = '{mode}'")
         for column in ("VARCHAR(5)", "TINYINT", "DATE", "DATETIME(6)"):
             assert changed(mariadb, column) == []
     finally:

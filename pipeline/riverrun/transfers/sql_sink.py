@@ -74,9 +74,9 @@ _UTC_SESSIONS: Mapping[str, Sequence[str]] = {
 _UNBOUND = (ValueError, OverflowError)
 _OF_ROWS = (IntegrityError, DataError, *_UNBOUND)
 """Errors about what is in a row."""
-_STATES_OF_ROWS = ("P0", "44", "54")
+_STATES_OF_ROWS = ("P0", "44", "45", "54")
 """Beginnings of SQLSTATE about what is in a row: triggers, conditions of views, and limits such as the size of a key."""
-_CODES_OF_ROWS = frozenset({1118, 1292, 1366, 1411, 1525, 1644, 1690, 3140, 3819, 4025})
+_CODES_OF_ROWS = frozenset({1118, 1292, 1364, 1366, 1411, 1525, 1526, 1644, 1690, 3140, 3819, 4025})
 """Errors of MySQL and MariaDB about what is in a row, which drivers take for errors of the server."""
 _KEY_COLLATIONS = {
     "mysql": "utf8mb4_0900_bin",

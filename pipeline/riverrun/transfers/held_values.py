@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Changes: TypeAlias = "Callable[[Any], bool]"
     """Whether a column would change a value."""
 
-_MYSQL = frozenset({"mysql", "mariadb"})
+OF_MYSQL = ("mysql", "mariadb")
 STRICT_SESSION = (
     "SET SESSION sql_mode = concat_ws(',', nullif(@@sql_mode, ''), 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE')",
 )
@@ -52,10 +52,10 @@ _SHOWN = 100
 def columns_that_change(connection: sa.Connection, rows: sa.Table, table: SinkTable) -> Mapping[str, Changes]:
     """Refuse columns for which no rule finds what they change, and return the rules of the others by name."""
     dialect = connection.dialect.name
-    if dialect not in _PADDED | _MYSQL:
+    if dialect not in _PADDED.union(OF_MYSQL):
         return {}
     there, found = column_types(connection, rows), dict[str, "Changes"]()
-    choices = _choices(connection, rows) if dialect in _MYSQL else {}
+    choices = _choices(connection, rows) if dialect in OF_MYSQL else {}
     for field in table.schema:
         written = there.get(field.name, "").upper()
         if _is_refused(written, field.type, dialect):
@@ -72,7 +72,7 @@ def columns_that_change(connection: sa.Connection, rows: sa.Table, table: SinkTa
 
 
 def _is_refused(written: str, kind: pa.DataType, dialect: str) -> bool:
-    return _is_converted(written, kind) if dialect in _MYSQL else _is_reshaped(written, kind, dialect)
+    return _is_converted(written, kind) if dialect in OF_MYSQL else _is_reshaped(written, kind, dialect)
 
 
 def require_held(batch: SinkBatch, rules: Mapping[str, Changes], table: str) -> None:
@@ -99,7 +99,7 @@ def _rule(written: str, kind: pa.DataType, dialect: str) -> Changes | None:
         return lambda value: len(value.encode() if is_text else value) != size
     if is_text:
         return _rule_of_texts(written, dialect)
-    if dialect in _MYSQL and _is_whole(kind):
+    if dialect in OF_MYSQL and _is_whole(kind):
         if written.startswith("YEAR"):
             return lambda value: value not in _YEARS
         if written.startswith("BIT"):
@@ -108,15 +108,16 @@ def _rule(written: str, kind: pa.DataType, dialect: str) -> Changes | None:
 
 
 def _rule_of_texts(written: str, dialect: str) -> Changes | None:
+    """Return which texts a column changes, besides those that it cuts (`ColumnType.changes_text`)."""
     if fixed := _CHARS.match(written):
         length = int(fixed["length"] or 1)
         if dialect == "postgresql":
             # It does not count padding, but would not count these spaces either.
-            return lambda text: text.endswith(" ") and len(text) != length
+            return lambda text: text.endswith(" ") and len(text) < length
         if dialect in _PADDED:
-            return lambda text: len(text) < length or (len(text) > length and text.endswith(" "))
+            return lambda text: len(text) < length
         return lambda text: text.endswith(" ")
-    if dialect not in _MYSQL:
+    if dialect not in OF_MYSQL:
         return None
     if (most_bytes := _TEXT_BYTES.get(written.split(" ", maxsplit=1)[0])) is not None:
         return lambda text: text.endswith(" ") and len(text.encode()) > most_bytes

@@ -25,6 +25,7 @@ from riverrun.errors import ConfigError, EngineError
 from riverrun.hosting.process import SystemClock
 from riverrun.records import EPOCH, moment
 from riverrun.transfers.driver_values import json_as_written, problem_of, with_changed
+from riverrun.transfers.held_values import OF_MYSQL
 from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import SourceRow
 from riverrun.transfers.polled_feed import Found
@@ -141,7 +142,7 @@ class PolledTable:
 
     @property
     def _is_of_mysql(self) -> bool:
-        return self._engine.dialect.name in {"mysql", "mariadb"}
+        return self._engine.dialect.name in OF_MYSQL
 
     def _refuse_shifted(self) -> None:
         """Refuse a position in the zone of the server, from a version whose sessions had it."""

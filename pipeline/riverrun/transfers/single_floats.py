@@ -53,8 +53,9 @@ def shortest(value: float) -> float:
     (0.1, 16777216.0)
     """
     bits = struct.pack("f", value)
-    texts = (f"{value:.{digits}g}" for digits in range(_FEWEST, _MOST + 1))
-    return next((float(text) for text in texts if struct.pack("f", float(text)) == bits), value)
+    (held,) = struct.unpack("f", bits)
+    texts = (f"{held:.{digits}g}" for digits in range(_FEWEST, _MOST + 1))
+    return next((float(text) for text in texts if struct.pack("f", float(text)) == bits), held)
 
 
 def _quoted(name: str) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SECONDS = 120
+_PROGRAMS = ("mariadbd", "mariadb-install-db", "mariadb-admin")
 
 
 def binary(name: str) -> str:
@@ -30,7 +31,7 @@ def binary(name: str) -> str:
 @contextmanager
 def running_mariadb(port: int, user: str) -> Iterator[None]:
     """A server on this machine with an empty database `test`, and a user that needs no password."""
-    if not binary("mariadbd"):
+    if not all(map(binary, _PROGRAMS)):
         pytest.skip("there is no MariaDB here (Debian: mariadb-server)")
     pytest.importorskip("pymysql")
     owner = "mysql" if os.geteuid() == 0 else None  # it refuses to run as root
@@ -52,11 +53,14 @@ def running_mariadb(port: int, user: str) -> Iterator[None]:
     with (directory / "log").open("w") as log:
         server = subprocess.Popen([*command, *quick], user=owner, cwd=directory, stdout=log, stderr=log)
     ready = [binary("mariadb-admin"), "--no-defaults", "-h127.0.0.1", f"-P{port}", f"-u{user}", "status"]
-    deadline = time.monotonic() + _SECONDS
-    while subprocess.run(ready, check=False, capture_output=True).returncode:
-        assert time.monotonic() < deadline, (directory / "log").read_text()
-        time.sleep(0.1)
-    yield
-    server.terminate()
-    server.wait(_SECONDS)
-    shutil.rmtree(directory)
+    try:
+        deadline = time.monotonic() + _SECONDS
+        while subprocess.run(ready, check=False, capture_output=True).returncode:
+            is_awaited = server.poll() is None and time.monotonic() < deadline
+            assert is_awaited, (directory / "log").read_text()
+            time.sleep(0.1)
+        yield
+    finally:
+        server.terminate()
+        server.wait(_SECONDS)
+        shutil.rmtree(directory)

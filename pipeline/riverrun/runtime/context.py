@@ -189,7 +189,8 @@ class TaskContext:
 
     def note_skipped(self, failed: FailedRecord) -> None:
         """Keep the failure of a skipped record until the host takes it, unless many are waiting already."""
-        if len(self.failed) + len(self.committed_failed) < MOST_FAILED:
+        # The first one since the last commit is always kept.
+        if not self.failed or len(self.failed) + len(self.committed_failed) < MOST_FAILED:
             self.failed.append(failed)
 
     def failure(self, where: ErrorHandlerContext, error: Exception) -> FailedRecord:
@@ -215,7 +216,7 @@ class TaskContext:
 
     def commit_failed(self) -> None:
         """Let the host take the failures since the last commit."""
-        self.committed_failed += self.failed
+        self.committed_failed = [*self.committed_failed, *self.failed][:MOST_FAILED]
         self.failed = []
 
 

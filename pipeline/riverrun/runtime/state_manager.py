@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.decoders import why_unreadable
 from riverrun.errors import USER_ERRORS, InvalidStateStoreError, RefusedRecordError, StateError
-from riverrun.processor.handlers import ErrorHandlers
+from riverrun.processor.handlers import DropReason, ErrorHandlers
 from riverrun.processor.operator import Closes
 from riverrun.records import counted
 from riverrun.runtime.compile import instantiate, watched
@@ -48,6 +48,8 @@ class _Opened:
     operator: Operator
 
 
+_FAILURES = (DropReason.PROCESSING_FAILED.value, DropReason.UNDECODABLE.value)
+"""Of the records that are not applied, those that somebody can mend; others have no key."""
 _STILL_THERE = (
     "No dead letters are written of them. They are read again at each start: correct the function or the serde, or write"
     " newer records with their keys."
@@ -96,14 +98,17 @@ class GlobalState:
         return self._context.dropped
 
     def left_out(self) -> str:
-        """Return how many records were not applied, and which the first one was; empty if all were."""
-        count = self.dropped.total()
+        """Return how many records failed to be applied, and which the first one was; empty if none did."""
+        count = self._failed()
         if not count:
             return ""
-        reasons = ", ".join(f"{reason} {times}" for reason, times in sorted(self.dropped.items()))
+        reasons = ", ".join(f"{reason} {times}" for reason in _FAILURES if (times := self.dropped[reason]))
         found = self._first
         where = f", the first one {found.topic}-{found.partition}@{found.offset}: {found.message}" if found else ""
         return f"Global tables lack {counted(count, 'record')} of their topics ({reasons}){where}. {_STILL_THERE}"
+
+    def _failed(self) -> int:
+        return sum(self.dropped[reason] for reason in _FAILURES)
 
     def take_failed(self) -> list[FailedRecord]:
         """Return the failures of records that were not applied since the last call."""
@@ -118,7 +123,7 @@ class GlobalState:
 
     def apply(self, tp: TopicPartition, records: Iterable[RawFields], next_offset: int) -> None:
         """Apply records of one partition, all before `next_offset`, and write them to the local state."""
-        opened, before = self._opened[tp.topic], self.dropped.total()
+        opened, before = self._opened[tp.topic], self._failed()
         if tp not in self._queues:
             self._queues[tp] = self._queue(tp, opened)
             self._keys.watch(tp)
@@ -140,8 +145,9 @@ class GlobalState:
         # Rows and position in one batch: a crash repeats no record and loses none.
         self._backend.write(opened.store.pending(), {tp: next_offset})
         opened.store.committed()
-        if self.dropped.total() > before:
-            self._first = self._first or next(iter(self._context.failed), None)
+        if self._failed() > before:
+            # Tasks read partitions in any order, and say the same.
+            self._first = min(filter(None, (self._first, self._context.failed[0])), key=_place)
             self._context.commit_failed()
             log.warning("%s", self.left_out())
 
@@ -190,6 +196,10 @@ def _not_sent(
     _partition: int | None,
 ) -> None:
     """Send no dead letter: every thread, and every task of a run, reads all records of a global table, at each start."""
+
+
+def _place(failed: FailedRecord) -> tuple[str, int, int]:
+    return failed.topic, failed.partition, failed.offset
 
 
 def _nowhere(key: object, value: object, timestamp: int, headers: Headers) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from riverrun.decoders import converter, json_decoder
 from riverrun.serde.api import PLAIN, Serde, immutable_types
@@ -22,7 +23,7 @@ from riverrun.serde.serdes import JSON
 from riverrun.serde.unlogged import UNAVAILABLE, Placeholder, not_sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 V = TypeVar("V")
 C = TypeVar("C")
@@ -39,6 +40,7 @@ _BEYOND = re.compile(r"-?infinity|([+-]\d+|0000)-\d\d-\d\d(T.*)?|-\d+:\d\d:.*|(2
 _FLOAT_LENGTH = 16
 # Doubles may be written with so many digits, also if fewer would identify them.
 _DOUBLE_DIGITS = 17
+_MAY_HAVE_DECIMALS = frozenset({Decimal, dict, list})
 _NO_ENVELOPE_HINT = (
     "Rows that ExtractNewRecordState has taken out of their envelopes are read as any others: Consumed(..., JSON). "
     "Those with __deleted are read as changes."
@@ -105,9 +107,12 @@ def _number(text: str) -> float | Decimal:
     (1.1, Decimal('1234567890123456.78'))
     """
     found = float(text)
-    if len(text) <= _FLOAT_LENGTH and "e" not in text.lower():
+    if repr(found) == text or (len(text) <= _FLOAT_LENGTH and "e" not in text.lower()):
         return found
-    exact = Decimal(text)
+    try:
+        exact = Decimal(text)
+    except InvalidOperation as error:
+        raise ValueError(f"{text} has an exponent that no number has") from error
     return found if math.isfinite(found) and exact == Decimal(repr(found)) else exact
 
 
@@ -249,7 +254,7 @@ def row_filled(changes: Serde[Any]) -> Callable[[RowChange[Any], Any], Any]:
     """Return the function from a change and the row before it to the row: columns that were not logged stay as they are."""
     type_ = _arguments(changes)[0]
     make = _row_reader(type_)
-    fields = {each.encode_name for each in getattr(msgspec.inspect.type_info(type_), "fields", ())}
+    fields = {each.encode_name for each in getattr(inspect.type_info(type_), "fields", ())}
 
     def filled(change: RowChange[Any], row: Any) -> Any:
         known = {} if row is None else msgspec.to_builtins(row)
@@ -394,25 +399,82 @@ def _is_json(data: bytes) -> bool:
 
 
 def _row_reader(type_: Any) -> Callable[[Any], Any]:
-    return converter(type_) if type_ is not None else _without_decimals
+    """Return the function that makes rows of columns; only fields that are decimals have decimals."""
+    if type_ is None:
+        return _without_decimals
+    make, found = converter(type_), inspect.type_info(type_)
+    whole = _number_converter(found)
+    each_field = ((each.encode_name, _number_converter(each.type)) for each in getattr(found, "fields", ()))
+    fields = {name: convert for name, convert in each_field if convert is not None}
+    if not fields and whole is None:
+        return make
+
+    def read(columns: Any) -> Any:
+        if not fields or not isinstance(columns, dict):
+            return make(columns if whole is None else whole(columns))
+        if _MAY_HAVE_DECIMALS.isdisjoint(map(type, columns.values())):
+            return make(columns)
+        plain = {name: convert(columns[name]) for name, convert in fields.items() if name in columns}
+        return make({**columns, **plain})
+
+    return read
+
+
+def _number_converter(type_: inspect.Type) -> Convert | None:
+    """Return the function that makes other numbers of the decimals in values of a type; None if they stay."""
+    kinds = frozenset(_kinds(type_, set()))
+    if inspect.DecimalType in kinds:
+        return None
+    if inspect.AnyType in kinds:
+        return _without_decimals
+    return _with_doubles if inspect.FloatType in kinds else None
+
+
+def _kinds(part: Any, known: set[int]) -> Iterator[type]:
+    """Return the kinds of types of which a type consists."""
+    if isinstance(part, tuple):
+        for each in part:
+            yield from _kinds(each, known)
+    elif isinstance(part, inspect.Type | inspect.Field) and id(part) not in known:
+        known.add(id(part))
+        yield type(part)
+        for name in part.__struct_fields__:
+            yield from _kinds(getattr(part, name), known)
 
 
 def _without_decimals(value: Any) -> Any:
     """Return a row, or a part of it, with numbers that have more digits than a double as texts."""
     if isinstance(value, Decimal):
-        return str(value) if len(value.as_tuple().digits) > _DOUBLE_DIGITS or math.isinf(value) else float(value)
-    if isinstance(value, dict):
-        return {name: _without_decimals(each) for name, each in value.items()}
-    return [_without_decimals(each) for each in value] if isinstance(value, list) else value
+        return str(value) if len(value.as_tuple().digits) > _DOUBLE_DIGITS or _is_beyond(value) else float(value)
+    return _with_parts(value, _without_decimals)
+
+
+def _with_doubles(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        if _is_beyond(value):
+            raise ValueError(f"{value} is more than a double can hold")
+        return float(value)
+    return _with_parts(value, _with_doubles)
 
 
 def _sent(value: Any) -> Any:
     """Return a part of an envelope with its decimals as numbers of JSON, as they came."""
     if isinstance(value, Decimal):
         return msgspec.Raw(str(value).encode())
+    return _with_parts(value, _sent)
+
+
+def _with_parts(value: Any, convert: Convert) -> Any:
+    """Return a value with its parts converted, if some may be decimals."""
     if isinstance(value, dict):
-        return {name: _sent(each) for name, each in value.items()}
-    return [_sent(each) for each in value] if isinstance(value, list) else value
+        if _MAY_HAVE_DECIMALS.isdisjoint(map(type, value.values())):
+            return value
+        return {name: convert(each) for name, each in value.items()}
+    return [convert(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_beyond(number: Decimal) -> bool:
+    return math.isinf(float(number))
 
 
 def _unchanged(value: Any) -> Any:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from riverrun.errors import ConfigError
-from riverrun.processor.sinks import JSON_FIELD, OFFSET, RefusedRecordsError
+from riverrun.processor.sinks import OFFSET, RefusedRecordsError
 from riverrun.records import shortened
 from riverrun.transfers.sql_columns import ColumnType, column_types
 
@@ -23,24 +23,28 @@ if TYPE_CHECKING:
     Changes: TypeAlias = "Callable[[Any], bool]"
     """Whether a column would change a value."""
 
-_MYSQL = frozenset({"mysql", "mariadb"})
+OF_MYSQL = ("mysql", "mariadb")
 STRICT_SESSION = (
     "SET SESSION sql_mode = concat_ws(',', nullif(@@sql_mode, ''), 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE')",
 )
 """Statements without which MySQL and MariaDB may cut values, or write the day 0."""
 _PADDED = frozenset({"postgresql", "mssql", "oracle"})
-_CHARS = re.compile(r"(?P<fixed>N?CHAR|CHARACTER|BINARY)\b(?! VARYING)[^(]*(?:\((?P<length>\d+))?")
+_CHARS = re.compile(r"(?:N?CHAR|CHARACTER)\b(?! VARYING)[^(]*(?:\((?P<length>\d+))?")
+_BYTES = re.compile(r"BINARY\b(?! VARYING)[^(]*(?:\((?P<length>\d+))?")
 _OF_TEXT = re.compile(r"\w*(CHAR|TEXT|CLOB)")
 _TEXT_BYTES = {"TINYTEXT": 255, "TEXT": 65_535, "MEDIUMTEXT": 2**24 - 1}
 _FORMS = {
-    "date": re.compile(r"\d{4}-\d\d-\d\d"),
+    "date": re.compile(r"\d{4}-\d\d-\d\d([T ]00:00(:00(\.0+)?)?)?"),
     "moment": re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?"),
     "time": re.compile(r"-?\d{1,3}:\d\d(:\d\d(\.\d+)?)?"),
 }
 """Texts that MySQL reads as they say. It takes `123` for a minute and 23 seconds, and `1.2.3` for a day."""
 _YEAR = re.compile(r"\d{4}")
+_YEARS = frozenset((0, *range(1901, 2156)))
 _ODD = re.compile(r"(BIT|BINARY|ENUM|SET|YEAR)\b")
-_SHORT = re.compile(r"\w*CHAR\b")
+_SHORT = re.compile(r"\w*CHAR\b[^(]*(?:\((?P<length>\d+))?")
+_DOUBLE_LENGTH = 24
+"""So long are doubles with all of their digits, at most; MySQL writes fewer digits into a shorter text."""
 _ROUNDED = re.compile(r"(FLOAT|REAL|DOUBLE)\b[^(]*\(\d+, *\d+\)")
 _SHOWN = 100
 
@@ -48,24 +52,27 @@ _SHOWN = 100
 def columns_that_change(connection: sa.Connection, rows: sa.Table, table: SinkTable) -> Mapping[str, Changes]:
     """Refuse columns for which no rule finds what they change, and return the rules of the others by name."""
     dialect = connection.dialect.name
-    if dialect not in _PADDED | _MYSQL:
+    if dialect not in _PADDED.union(OF_MYSQL):
         return {}
     there, found = column_types(connection, rows), dict[str, "Changes"]()
-    choices = _choices(connection, rows) if dialect in _MYSQL else {}
+    choices = _choices(connection, rows) if dialect in OF_MYSQL else {}
     for field in table.schema:
         written = there.get(field.name, "").upper()
-        if (_is_converted if dialect in _MYSQL else _is_reshaped)(written, field.type):
+        if _is_refused(written, field.type, dialect):
             message = (
                 f"Column {field.name} of table {rows.fullname} is {there[field.name]}, and the export has {field.type}"
             )
             hint = f"{dialect} would convert values. Alter the column, or export to another table."
             raise ConfigError(message, hint=hint)
-        is_text = pa.types.is_string(field.type) and field.metadata != JSON_FIELD
-        if is_text and field.name in choices:
+        if field.name in choices:
             found[field.name] = _is_no_choice(choices[field.name], is_set=written.startswith("SET"))
-        elif is_text and (rule := _rule(written, dialect)) is not None:
+        elif (rule := _rule(written, field.type, dialect)) is not None:
             found[field.name] = rule
     return found
+
+
+def _is_refused(written: str, kind: pa.DataType, dialect: str) -> bool:
+    return _is_converted(written, kind) if dialect in OF_MYSQL else _is_reshaped(written, kind, dialect)
 
 
 def require_held(batch: SinkBatch, rules: Mapping[str, Changes], table: str) -> None:
@@ -84,14 +91,33 @@ def require_held(batch: SinkBatch, rules: Mapping[str, Changes], table: str) -> 
         raise RefusedRecordsError(next(iter(reasons.values())), reasons, hint=hint)
 
 
-def _rule(written: str, dialect: str) -> Changes | None:
-    """Return which texts a column of a type changes; None if it changes none."""
+def _rule(written: str, kind: pa.DataType, dialect: str) -> Changes | None:
+    """Return which values of an Arrow type a column changes; None if it changes none."""
+    is_text = pa.types.is_string(kind)
+    if (is_text or pa.types.is_binary(kind)) and (fixed := _BYTES.match(written)):
+        size = int(fixed["length"] or 1)
+        return lambda value: len(value.encode() if is_text else value) != size
+    if is_text:
+        return _rule_of_texts(written, dialect)
+    if dialect in OF_MYSQL and _is_whole(kind):
+        if written.startswith("YEAR"):
+            return lambda value: value not in _YEARS
+        if written.startswith("BIT"):
+            return lambda value: value < 0
+    return None
+
+
+def _rule_of_texts(written: str, dialect: str) -> Changes | None:
+    """Return which texts a column changes, besides those that it cuts (`ColumnType.changes_text`)."""
     if fixed := _CHARS.match(written):
         length = int(fixed["length"] or 1)
+        if dialect == "postgresql":
+            # It does not count padding, but would not count these spaces either.
+            return lambda text: text.endswith(" ") and len(text) < length
         if dialect in _PADDED:
-            return lambda text: len(text) < length or (len(text) > length and text.endswith(" "))
+            return lambda text: len(text) < length
         return lambda text: text.endswith(" ")
-    if dialect not in _MYSQL:
+    if dialect not in OF_MYSQL:
         return None
     if (most_bytes := _TEXT_BYTES.get(written.split(" ", maxsplit=1)[0])) is not None:
         return lambda text: text.endswith(" ") and len(text.encode()) > most_bytes
@@ -99,29 +125,32 @@ def _rule(written: str, dialect: str) -> Changes | None:
     return None if form is None else lambda text: form.fullmatch(text) is None
 
 
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
 def _is_converted(written: str, kind: pa.DataType) -> bool:
-    """Return whether MySQL may convert values of an Arrow type to others, without an error."""
+    """Return whether MySQL may convert all values of an Arrow type to others, without an error."""
     if pa.types.is_string(kind):
-        return written.startswith(("BIT", "BINARY")) or _ROUNDED.match(written) is not None
-    # A number is written into a short text with fewer digits.
-    if _ODD.match(written) or (pa.types.is_floating(kind) and _SHORT.match(written)):
-        return True
-    if (
-        pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-    ):
+        return written.startswith("BIT") or _ROUNDED.match(written) is not None
+    if pa.types.is_binary(kind):
+        # Spaces at the end of bytes are removed.
+        return _CHARS.match(written) is not None or (_ODD.match(written) is not None and not _BYTES.match(written))
+    if _ODD.match(written):
+        return not (_is_whole(kind) and written.startswith(("BIT", "YEAR")))
+    if pa.types.is_floating(kind) and (short := _SHORT.match(written)):
+        return int(short["length"] or 1) < _DOUBLE_LENGTH
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind) or _is_whole(kind):
         return written.startswith(("DATE", "TIME", "VARBINARY")) or _ROUNDED.match(written) is not None
-    # Of fixed width: spaces at the end of bytes are removed.
-    return pa.types.is_binary(kind) and _CHARS.match(written) is not None
+    return False
 
 
-def _is_reshaped(written: str, kind: pa.DataType) -> bool:
+def _is_reshaped(written: str, kind: pa.DataType, dialect: str) -> bool:
     """Return whether other databases may write bytes as hexadecimal digits, or numbers with spaces."""
     if pa.types.is_binary(kind):
         return _OF_TEXT.match(written) is not None
-    return not pa.types.is_string(kind) and _CHARS.match(written) is not None
+    # PostgreSQL does not count the spaces.
+    return dialect != "postgresql" and not pa.types.is_string(kind) and _CHARS.match(written) is not None
 
 
 def _choices(connection: sa.Connection, rows: sa.Table) -> dict[str, Sequence[str]]:

@@ -25,10 +25,11 @@ from riverrun.errors import ConfigError, EngineError
 from riverrun.hosting.process import SystemClock
 from riverrun.records import EPOCH, moment
 from riverrun.transfers.driver_values import json_as_written, problem_of, with_changed
+from riverrun.transfers.held_values import OF_MYSQL
 from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import SourceRow
 from riverrun.transfers.polled_feed import Found
-from riverrun.transfers.single_floats import as_held, with_singles
+from riverrun.transfers.single_floats import as_held, singles_in, with_singles
 from riverrun.transfers.sql_sink import columns_of, engine_of, reason_of
 
 if TYPE_CHECKING:
@@ -67,9 +68,7 @@ _ROW_HINT = "Correct the row, or select the others by a query."
 _FINITE_HINT = "Correct the row, or select the others by a query, such as one with WHERE isfinite(at)."
 _NO_TIME = re.compile(r"parse date|year -?\d+ is out of range|date value out of range")
 """In errors of drivers about times that Python does not have."""
-_ROUNDED_HINT = (
-    "Select it by a query that casts it to a double, or to a decimal: numbers of 32 bits are shown with fewer digits."
-)
+_ROUNDED_HINT = "Import by another column, or select it by a query that casts it to a double."
 _BACKWARDS_HINT = (
     "If it was refilled, rename the import, which imports everything."
     ' If its newest rows were deleted, write backwards = "ignore".'
@@ -131,8 +130,10 @@ class PolledTable:
             self._refuse_finer()
             with self._engine.connect() as connection:
                 self._selected, self._checks = with_changed(connection, self._from)
-                if self._is_of_mysql:
-                    self._selected = with_singles(connection, self._from)
+                singles = singles_in(connection, self._from)
+            self._refuse_rounded(singles)
+            if self._is_of_mysql:
+                self._selected = with_singles(singles)
             if self._is_of_mysql and self._upto is not None and not self._has_mark:
                 self._refuse_shifted()
             if self._table is not None:
@@ -141,7 +142,7 @@ class PolledTable:
 
     @property
     def _is_of_mysql(self) -> bool:
-        return self._engine.dialect.name in {"mysql", "mariadb"}
+        return self._engine.dialect.name in OF_MYSQL
 
     def _refuse_shifted(self) -> None:
         """Refuse a position in the zone of the server, from a version whose sessions had it."""
@@ -232,7 +233,6 @@ class PolledTable:
         if has_nulls:
             self._refuse_nulls()
         self._refuse_infinite(connection, highest)
-        self._refuse_rounded(connection, highest)
         if self._stops_backwards:
             self._refuse_future(highest)
         # The query may take long. The value was certainly there at its end, so its lag counts from then on.
@@ -314,18 +314,12 @@ class PolledTable:
         if connection.execute(query).first() is not None:
             self._refuse_no_position("infinite")
 
-    def _refuse_rounded(self, connection: sa.Connection, highest: Any) -> None:
-        """Refuse a column of floats whose values the driver returns rounded: their rows would be found again and again."""
-        if not isinstance(highest, float):
-            return
-        alike = (
-            sa.select(sa.literal_column("1")).select_from(self._from).where(self._rising == _bound(highest)).limit(1)
-        )
-        if connection.execute(alike).first() is None:
-            message = (
-                f"{self._what} at {self._address} has {self._columns[0]} {highest}, which it compares as another number"
-            )
-            raise ConfigError(message, hint=_ROUNDED_HINT)
+    def _refuse_rounded(self, singles: Sequence[str]) -> None:
+        """Refuse a column whose values are rounded as they are read: rows would be missed, or found again and again."""
+        for name in self._columns:
+            if name in singles:
+                message = f"Column {name} of {self._what.lower()} at {self._address} has numbers of 32 bits"
+                raise ConfigError(f"{message}, which are read with other digits", hint=_ROUNDED_HINT)
 
     def _refuse_no_position(self, what: str) -> NoReturn:
         message = f"{self._what} at {self._address} has a row whose {self._columns[0]} is {what}"

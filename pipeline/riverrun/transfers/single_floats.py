@@ -1,23 +1,32 @@
-"""Numbers of 32 bits as MySQL and MariaDB hold them: their servers send six digits, and up to nine identify a value."""
+"""Numbers of 32 bits: MySQL and MariaDB send six digits, and up to nine identify a value; PostgreSQL compares other ones."""
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 _HELD = "riverrun_held_"
 """Begins the names of columns that have the exact value of another one."""
-_FLOAT = 4
-"""The number that drivers of MySQL and MariaDB have for the type FLOAT."""
+_TYPES: Mapping[str, int] = {"mysql": 4, "mariadb": 4, "postgresql": 700}
+"""The numbers that drivers have for the type, where they return another number than the database compares."""
 _FEWEST, _MOST = 6, 9
 
 
-def with_singles(connection: sa.Connection, rows: Any) -> sa.TextClause:
-    """Return what to select of rows: all columns, and those of the type FLOAT as doubles as well."""
+def singles_in(connection: sa.Connection, rows: Any) -> Sequence[str]:
+    """Return the columns whose numbers of 32 bits the driver returns rounded."""
+    if (type_ := _TYPES.get(connection.dialect.name)) is None:
+        return ()
     found: Any = connection.execute(sa.select(sa.text("*")).select_from(rows).limit(0))
-    names = [column[0] for column in found.cursor.description if column[1] == _FLOAT]
+    return [column[0] for column in found.cursor.description if column[1] == type_]
+
+
+def with_singles(names: Sequence[str]) -> sa.TextClause:
+    """Return what to select of a table of MySQL or MariaDB: all columns, and those of 32 bits as doubles as well."""
     quoted = ((_quoted(name), _quoted(f"{_HELD}{name}")) for name in names)
     # Some servers cast to doubles only by computing.
     exact = "".join(f", {name} + 0e0 AS {held}" for name, held in quoted)
@@ -44,8 +53,9 @@ def shortest(value: float) -> float:
     (0.1, 16777216.0)
     """
     bits = struct.pack("f", value)
-    texts = (f"{value:.{digits}g}" for digits in range(_FEWEST, _MOST + 1))
-    return next((float(text) for text in texts if struct.pack("f", float(text)) == bits), value)
+    (held,) = struct.unpack("f", bits)
+    texts = (f"{held:.{digits}g}" for digits in range(_FEWEST, _MOST + 1))
+    return next((float(text) for text in texts if struct.pack("f", float(text)) == bits), held)
 
 
 def _quoted(name: str) -> str:

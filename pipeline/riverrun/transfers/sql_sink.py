@@ -35,7 +35,7 @@ from riverrun.extras import require_extra
 from riverrun.hosting.process import this_user
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION, RefusedRecordsError
 from riverrun.records import TopicPartition
-from riverrun.transfers.held_values import STRICT_SESSION, columns_that_change, require_held
+from riverrun.transfers.held_values import OF_MYSQL, STRICT_SESSION, columns_that_change, require_held
 from riverrun.transfers.sink_rows import require_numbers
 from riverrun.transfers.sql_columns import check_names, check_types, require_texts
 
@@ -74,9 +74,9 @@ _UTC_SESSIONS: Mapping[str, Sequence[str]] = {
 _UNBOUND = (ValueError, OverflowError)
 _OF_ROWS = (IntegrityError, DataError, *_UNBOUND)
 """Errors about what is in a row."""
-_STATES_OF_ROWS = ("P0", "44", "54")
+_STATES_OF_ROWS = ("P0", "44", "45", "54")
 """Beginnings of SQLSTATE about what is in a row: triggers, conditions of views, and limits such as the size of a key."""
-_CODES_OF_ROWS = frozenset({1118, 1292, 1366, 1411, 1525, 1644, 1690, 3140, 3819, 4025})
+_CODES_OF_ROWS = frozenset({1118, 1292, 1364, 1366, 1411, 1525, 1526, 1644, 1690, 3140, 3819, 4025})
 """Errors of MySQL and MariaDB about what is in a row, which drivers take for errors of the server."""
 _KEY_COLLATIONS = {
     "mysql": "utf8mb4_0900_bin",
@@ -84,7 +84,6 @@ _KEY_COLLATIONS = {
     "mssql": "Latin1_General_100_BIN2",
 }
 """Collations of keys, where others take different texts for equal."""
-_OF_MYSQL = ("mysql", "mariadb")
 _IN_FILES = frozenset({"sqlite", "duckdb"})
 """Databases that are files, without a server."""
 _UPSERTS: Mapping[str, Any] = {
@@ -108,7 +107,7 @@ class SqlSink:
         self._engine = engine_of(url)
         self._place = self._engine.url.render_as_string(hide_password=True)
         self._dialect = self._engine.dialect.name
-        if self._dialect in _OF_MYSQL:
+        if self._dialect in OF_MYSQL:
             sa.event.listen(self._engine, "connect", partial(_set_session, STRICT_SESSION))
         check_names(table.schema.names, name, self._engine.dialect)
         self._rows = _rows_table(table, name, self._dialect)
@@ -648,7 +647,7 @@ def _type(field: Any, dialect: str, *, is_key: bool) -> Any:
         return _key_text(_KEY_LENGTH, dialect)
     if pa.types.is_timestamp(kind):
         # Their usual types have seconds only.
-        whole = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), *_OF_MYSQL)
+        whole = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), *OF_MYSQL)
         return whole.with_variant(sa.TIMESTAMP(timezone=True), "oracle")
     known = {
         pa.bool_(): sa.Boolean(),
@@ -657,8 +656,8 @@ def _type(field: Any, dialect: str, *, is_key: bool) -> Any:
         pa.int64(): sa.BigInteger(),
         pa.float32(): sa.REAL(),
         pa.float64(): sa.Double(),
-        pa.binary(): sa.LargeBinary().with_variant(mysql.LONGBLOB(), *_OF_MYSQL),
+        pa.binary(): sa.LargeBinary().with_variant(mysql.LONGBLOB(), *OF_MYSQL),
         pa.date32(): sa.Date(),
     }
     # Their usual texts, and bytes, have 64 KiB.
-    return known.get(kind, sa.Text().with_variant(mysql.LONGTEXT(), *_OF_MYSQL))
+    return known.get(kind, sa.Text().with_variant(mysql.LONGTEXT(), *OF_MYSQL))

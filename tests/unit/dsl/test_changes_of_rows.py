@@ -220,6 +220,62 @@ def test_a_number_without_a_type_is_a_double_unless_it_has_more_digits(sent: str
         assert repr(each.after["x"]) == repr(each.before["x"]) == repr(wanted)
 
 
+class Loose(msgspec.Struct):
+    """A row whose fields have any values."""
+
+    a: Any = None
+    o: object = None
+    d: dict = msgspec.field(default_factory=dict)  # type: ignore[type-arg]
+    n: list[Any] = []
+    f: float = 0.0
+    m: dict[str, float] = {}
+    e: float | str = 0.0
+    x: Decimal | None = None
+
+
+@pytest.mark.parametrize(
+    ("field", "sent", "wanted"),
+    [
+        ("a", "5.6843418860808015E-14", 2**-44),
+        ("a", "1234567890123456.78", "1234567890123456.78"),
+        ("a", '{"y": [1234567890123456.78, 1.0E23]}', {"y": ["1234567890123456.78", 1e23]}),
+        ("a", "1e400", "1E+400"),
+        ("o", "1.0E23", 1e23),
+        ("d", '{"y": 5.6843418860808015E-14}', {"y": 2**-44}),
+        ("n", "[5.6843418860808015E-14]", [2**-44]),
+        ("f", "5.6843418860808015E-14", 2**-44),
+        ("f", "0.1234567890123456789", 0.1234567890123456789),
+        ("m", '{"y": 0.1234567890123456789}', {"y": 0.1234567890123456789}),
+        ("e", "1234567890123456.78", 1234567890123456.78),
+        ("x", "1234567890123456.78", Decimal("1234567890123456.78")),
+        ("x", "1e400", Decimal("1e400")),
+    ],
+)
+def test_fields_without_decimals_have_none(field: str, sent: str, wanted: Any) -> None:
+    serde = Consumed.debezium(Loose).value_serde
+    row = f'{{"{field}": {sent}}}'
+    change = serde.deserialize(f'{{"op": "u", "before": {row}, "after": {row}}}'.encode())
+    # Also behind a repartition.
+    for each in (change, serde.deserialize(serde.serialize(change))):
+        assert repr(getattr(each.after, field)) == repr(getattr(each.before, field)) == repr(wanted)
+
+
+@pytest.mark.parametrize(
+    ("field", "sent", "reason"),
+    [
+        ("f", "1e400", "1E\\+400 is more than a double can hold"),
+        ("f", "-1e400", "-1E\\+400 is more than a double can hold"),
+        ("m", '{"y": 1e400}', "more than a double can hold"),
+        ("f", "1e999999999999999999999", "1e999999999999999999999 has an exponent that no number has"),
+        ("a", "1e-999999999999999999999", "has an exponent that no number has"),
+    ],
+)
+def test_numbers_that_a_field_cannot_hold_are_refused(field: str, sent: str, reason: str) -> None:
+    serde = Consumed.debezium(Loose).value_serde
+    with pytest.raises(ValueError, match=reason):
+        serde.deserialize(f'{{"op": "u", "after": {{"{field}": {sent}}}}}'.encode())
+
+
 @given(st.integers(-(10**38), 10**38), st.integers(0, 38))
 def test_decimals_keep_all_digits(digits: int, scale: int) -> None:
     column = {

@@ -7,9 +7,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from riverrun import JSON, STRING, Consumed, Materialized, Produced, StreamsBuilder
+from riverrun.processor.handlers import ErrorHandlers, Response
+from riverrun.records import TopicPartition
+from riverrun.runtime.state_manager import GlobalState
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing import Cluster, TopologyTestDriver
+from riverrun.testing.driver import MockClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +61,28 @@ def test_a_run_warns_once_of_rows_that_global_tables_lack(cluster: Cluster) -> N
     (warning,) = summary.warnings
     assert warning.startswith(LEFT_OUT)
     assert cluster.output_topic("letters", STRING, STRING).is_empty()
+
+
+def test_a_record_without_a_key_is_no_row_to_warn_of(cluster: Cluster) -> None:
+    cluster.input_topic("countries", STRING, STRING).pipe_input(None, '"nowhere"')
+    cluster.input_topic("orders", STRING, STRING).pipe_input("de", "1")
+    assert app(cluster).run().warnings == ()
+
+
+@given(st.permutations(range(3)), st.permutations(range(3)))
+def test_partitions_that_are_read_in_any_order_have_one_warning(one: list[int], other: list[int]) -> None:
+    def warning(order: list[int]) -> str:
+        handlers = ErrorHandlers(deserialization=lambda *_failure: Response.resume())
+        topology = build(StreamsBuilder())
+        state = GlobalState(topology, "names", backend=MemoryBackend(), clock=MockClock(), handlers=handlers)
+        # More than are kept until somebody asks for them.
+        records: list[Any] = [(b"de", b"no JSON", 0, offset, ()) for offset in range(30)]
+        for partition in order:
+            state.apply(TopicPartition("countries", partition), records, 30)
+        return state.left_out()
+
+    assert warning(one) == warning(other)
+    assert "(undecodable 90), the first one countries-0@0" in warning(one)
 
 
 def test_a_row_that_a_table_lacks_is_there_once_it_can_be_read(cluster: Cluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from riverrun import (
+    LONG,
     STRING,
     Consumed,
     Grouped,
@@ -22,10 +24,12 @@ from riverrun import (
     Produced,
     Riverrun,
     StreamsBuilder,
+    TimeWindows,
 )
 from riverrun.cli.main import app
 from riverrun.config import OutputKind, ProjectConfig
 from riverrun.errors import ConfigError
+from riverrun.project.flows import Flows
 from riverrun.project.graph import Member, ProjectGraph, Read, ReaderKind, Write
 from riverrun.project.graph_pictures import as_picture, as_text, graph_document, neighbours_text
 from riverrun.project.surprises import SurpriseKind, surprises
@@ -35,6 +39,8 @@ from tests.depth import depth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from riverrun.topology.nodes import GlobalStore
 
 TEXTS = Consumed(STRING, STRING)
 OUT = Produced(STRING, STRING)
@@ -109,12 +115,16 @@ def run(path: Path, *arguments: str) -> tuple[int, str]:
 
 
 def of(tmp_path: Path, **apps: Any) -> ProjectGraph:
+    return of_apps(tmp_path, **apps).graph()
+
+
+def of_apps(tmp_path: Path, **apps: Any) -> Riverrun:
     project = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
     for name, build in apps.items():
         builder = StreamsBuilder()
         build(builder)
         project.app(name, builder.build())
-    return project.graph()
+    return project
 
 
 def texts(graph: ProjectGraph) -> dict[SurpriseKind, list[str]]:
@@ -199,6 +209,52 @@ def test_what_cannot_be_loaded_is_named_and_hides_nothing_else(tmp_path: Path) -
     output = run(path, "plan", "orders")[1]
     assert "\nnot known:\n" in output
     assert "  export none is not known" in output.partition("not known:")[2].partition("need not")[0]
+
+
+class Raising:
+    """A processor and transformer of a user, of which no object can be made without its service."""
+
+    def __init__(self) -> None:
+        raise ConnectionError("the service is away")
+
+    def init(self, context: Any) -> None: ...
+
+    def process(self, record: Any) -> None: ...
+
+    def transform(self, _key: Any, value: Any) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("users", ["process", "process_values", "transform_values"])
+def test_no_object_of_a_user_is_made(tmp_path: Path, users: str) -> None:
+    def build(b: StreamsBuilder) -> None:
+        rows = b.table("t", TEXTS)
+        getattr(rows if users == "transform_values" else rows.to_stream(), users)(Raising)
+        rows.to_stream().to("out", OUT)
+
+    def windows(b: StreamsBuilder) -> None:
+        days = b.stream("s", TEXTS).process_values(Raising).group_by_key(Grouped(STRING, STRING))
+        days.windowed_by(TimeWindows.of(timedelta(days=1))).count(Materialized(STRING, LONG)).to_stream().to("t")
+
+    project = of_apps(tmp_path, own=build, windows=windows)
+    graph = project.graph()
+    assert graph.unknown == {}
+    assert [edge.topic for edge in graph.writes] == ["out", "t"]
+    told = project.impact("windows", start="2026-01-01", end="2026-01-02").outputs["t"]
+    assert "depends on a processor of your own, KSTREAM-PROCESSVALUES-" in told
+
+
+def test_an_application_whose_edges_cannot_be_found_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(store: GlobalStore) -> Any:
+        raise SystemExit(store.source.topics[0])
+
+    monkeypatch.setattr(Flows, "of_global", lambda _self, store: broken(store))
+    graph = of(tmp_path, one=lambda b: b.global_table("g", TEXTS), other=lambda b: b.table("t", TEXTS))
+    assert graph.unknown == {"one": "SystemExit: sys.exit('g') was called"}
+    assert [member.name for member in graph.members] == ["other"]
 
 
 def test_members_come_after_those_that_they_read_from() -> None:

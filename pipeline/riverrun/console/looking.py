@@ -169,14 +169,23 @@ class _GraphLook:
         """Return the name of the graph of these versions, by which a page knows that there is another picture."""
         name = ", ".join(f"{app} {version}" for app, version in live.items()) or "nothing is live"
         if name != self.document["name"]:
-            graph = self._project.graph(live)
-            self.document = {
-                "name": name,
-                "picture": svg(as_picture(graph), "Topics between applications"),
-                "surprising": [each.text for each in surprises(graph)],
-                "unknown": [redacted(f"{member} is not known: {why}") for member, why in graph.unknown.items()],
-            }
+            try:
+                found = self._drawn(live)
+            # The state of the applications is shown without it.
+            except Exception as error:
+                log.exception("cannot draw the project")
+                unknown = [redacted(f"the topics are not known: {type(error).__name__}: {error}")]
+                found = {"picture": "", "surprising": [], "unknown": unknown}
+            self.document = {"name": name, **found}
         return name
+
+    def _drawn(self, live: Mapping[str, str]) -> dict[str, Any]:
+        graph = self._project.graph(live)
+        return {
+            "picture": svg(as_picture(graph), "Topics between applications"),
+            "surprising": [each.text for each in surprises(graph)],
+            "unknown": [redacted(f"{member} is not known: {why}") for member, why in graph.unknown.items()],
+        }
 
 
 class _Read:

@@ -19,10 +19,8 @@ from riverrun.operators.sessions import StreamSessionWindowAggregate
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.operators.stream_joins import StreamSelfJoin, StreamStreamJoin
 from riverrun.operators.table_joins import TableJoinSide
-from riverrun.operators.table_transforms import TableTransformValues
 from riverrun.operators.tables import ToStream
 from riverrun.project.graph import Arrival, Flow, Step, Use
-from riverrun.releases.topology import runs_a_users_object
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ class Flows:
         access = [sub.store_access for sub in topology.sub_topologies()]
         self._stores = {name: stores for each in access for name, stores in each.items()}
         self._operators = {
-            node.name: node.supplier() if node.is_operator else None
+            node.name: None if node.is_users_own else node.supplier()
             for node in topology.nodes.values()
             if isinstance(node, ProcessorNode)
         }
@@ -127,7 +125,8 @@ class Flows:
         if arrival is Arrival.LATER:
             return None, arrival
         if self._is_own(node.name):
-            return Use.OWN_CODE, arrival if isinstance(operator, TableTransformValues) else Arrival.FURTHER
+            # Rows reach no users' objects but transformers of tables.
+            return Use.OWN_CODE, arrival if arrival is Arrival.ROWS else Arrival.FURTHER
         for kinds, use, leaving in _TWICE:
             if isinstance(operator, kinds):
                 return use, leaving
@@ -154,4 +153,4 @@ class Flows:
 
     def _is_own(self, name: str) -> bool:
         node = self._topology.nodes[name]
-        return isinstance(node, ProcessorNode) and runs_a_users_object(node, self._operators[name])
+        return isinstance(node, ProcessorNode) and node.is_users_own

@@ -32,6 +32,7 @@ from riverrun import (
 )
 from riverrun.errors import ConfigError, RangeError, ReleaseError
 from riverrun.project.changes import impact_of_change
+from riverrun.project.graph_pictures import impact_document, impact_text
 from riverrun.project.impact import Effect, Part
 from riverrun.testing import TopologyTestDriver
 from tests.depth import depth
@@ -366,6 +367,12 @@ def projects(draw: st.DrawFn, *, has_cycles: bool) -> dict[str, list[Pipe]]:
     return found
 
 
+CHAINS = st.lists(st.sampled_from(["count", "table", "copy", "filter"]), min_size=3, max_size=5).map(
+    lambda kinds: {f"app-{number}": [Pipe(kind, number, number + 1)] for number, kind in enumerate(kinds)}
+)
+"""Projects each of whose applications reads what the one before it writes."""
+
+
 def project_of(tmp_path: Path, apps: dict[str, list[Pipe]]) -> Riverrun:
     def with_pipes(pipes: list[Pipe]) -> Built:
         def build(b: StreamsBuilder) -> None:
@@ -449,6 +456,47 @@ def test_parts_are_those_of_pipelines_one_after_another(tmp_path_factory: Any, a
         assert {each.member.name: each.part for each in impact.reached} == parts(apps, name)
 
 
+def restated(apps: dict[str, list[Pipe]], first: str) -> dict[str, bool]:
+    """An oracle for applications in the order of the flow: whether a backfill of the first one restates them, by name."""
+    effects: dict[int, set[Effect]] = {}
+    stale: set[int] = set()
+    found: dict[str, bool] = {}
+    for name, pipes in apps.items():
+        if name == first:
+            effects = {pipe.target: {C if pipe.kind in TABLES else S} for pipe in pipes}
+            continue
+        arrived = {
+            pipe: [
+                (effect is C and FLOW[how, effect][0] is Part.NEED_NOT, S if effect is S else FLOW[how, effect][1])
+                for how, source in inputs(pipe)
+                for effect in effects.get(source, ())
+            ]
+            for pipe in pipes
+        }
+        if any(arrived.values()):
+            found[name] = all(is_right for each in arrived.values() for is_right, _ in each)
+            found[name] &= stale.isdisjoint(source for pipe in pipes for _, source in inputs(pipe))
+        for pipe, each in arrived.items():
+            if each:
+                effects.setdefault(pipe.target, set()).update(effect for _, effect in each)
+                stale |= set() if found[name] else {pipe.target}
+    return found
+
+
+@settings(max_examples=depth(30, 400), deadline=None)
+@given(apps=projects(has_cycles=False) | CHAINS)
+def test_a_backfill_restates_what_reads_only_what_is_restated(
+    tmp_path_factory: Any, apps: dict[str, list[Pipe]]
+) -> None:
+    project = project_of(tmp_path_factory.mktemp("p"), apps)
+    graph = project.graph()
+    for name in apps:
+        impact = impact_of_change(project.config, graph, name, start=INTERVAL["start"], end=INTERVAL["end"])
+        expected = restated(apps, name)
+        assert {each.member.name: each.is_restated for each in impact.reached} == expected
+        assert all(each.is_restated == expected[each.writer.name] for each in impact.changed)
+
+
 # What is said about a change.
 
 
@@ -483,6 +531,14 @@ def test_an_interval_changes_tables_that_can_be_computed_for_it(tmp_path: Path) 
     assert "where their interval is computed again" in impact.outputs["t"]
     assert [(each.topic, each.is_restated) for each in impact.changed] == [("out", False)]
     assert "which does not restate it" in impact.changed[0].text
+
+
+def test_what_reads_results_that_are_not_restated_is_not_restated_either(tmp_path: Path) -> None:
+    project = of(tmp_path, first=daily, counting=MUST["a count"], last=lambda b: b.table("out", TEXTS))
+    impact = project.impact("first", **INTERVAL)
+    assert [(str(each.member), each.is_restated) for each in impact.reached] == [("counting", False), ("last", False)]
+    assert "last: out: its writer counting cannot be restated" in impact_text(impact).partition("restated by")[0]
+    assert [each["restated"] for each in impact_document(impact)["reached"]] == [False, False]
 
 
 def test_an_interval_of_a_table_of_all_records_needs_them_all(tmp_path: Path) -> None:

@@ -83,6 +83,18 @@ def rows(b: StreamsBuilder, topic: str = "t") -> KTable[str, str]:
     return b.table(topic, TEXTS, Materialized(STRING, STRING, name=f"rows-of-{topic}"))
 
 
+def versioned_store(name: str) -> Materialized[str, str]:
+    return Materialized(STRING, STRING, name=f"versions-of-{name}", history_retention=HOUR)
+
+
+def versions(b: StreamsBuilder, topic: str = "t") -> KTable[str, str]:
+    return b.table(topic, TEXTS, versioned_store(topic))
+
+
+def waiting(grace: timedelta) -> Joined[str, str, str]:
+    return Joined(STRING, STRING, grace_period=grace)
+
+
 def first_letter(_key: str, value: str) -> str:
     return value[:1]
 
@@ -207,6 +219,30 @@ MAY: dict[str, Built] = {
 }
 """Readers of a corrected table that may take part."""
 
+BY_TIME: dict[str, Built] = {
+    "a versioned table": lambda b: versions(b).to_stream().to("out", OUT),
+    "a versioned table, filtered": lambda b: versions(b).filter(lambda _k, v: v != "no").to_stream().to("out", OUT),
+    "a versioned table counted by its values": lambda b: (
+        versions(b).group_by(lambda key, value: (value, key), GROUPED).count(Materialized(STRING, LONG))
+        .to_stream().to("out", NUMBERS)
+    ),
+    "a versioned table joined with a table": lambda b: (
+        versions(b).join(rows(b, "other"), pair).to_stream().to("out", OUT)
+    ),
+    "a stream as a versioned table": lambda b: texts(b).to_table(versioned_store("t")).to_stream().to("out", OUT),
+}  # fmt: skip
+"""Readers that keep the rows of a corrected table by their times, and may take part."""
+
+OF_THEN: dict[str, Built] = {
+    "a stream joined with a versioned table": lambda b: (
+        texts(b).left_join(versions(b, "other"), pair, joined=Joined(STRING, STRING)).to("out", OUT)
+    ),
+    "a stream that waits for a versioned table": lambda b: (
+        texts(b).left_join(versions(b, "other"), pair, joined=waiting(timedelta(minutes=1))).to("out", OUT)
+    ),
+}
+"""Readers that join the records of a corrected table with rows of their times, and may take part."""
+
 UNKNOWN: dict[str, Built] = {
     "a processor": lambda b: texts(b).process(Silent),
     "a processor of values": lambda b: texts(b).process_values(Silent),
@@ -217,7 +253,12 @@ UNKNOWN: dict[str, Built] = {
 
 READERS = {
     name: (build, part)
-    for part, readers in ((Part.NEED_NOT, NEED_NOT), (Part.MUST, MUST), (Part.MAY, MAY), (Part.UNKNOWN, UNKNOWN))
+    for part, readers in (
+        (Part.NEED_NOT, NEED_NOT),
+        (Part.MUST, MUST),
+        (Part.MAY, MAY | BY_TIME | OF_THEN),
+        (Part.UNKNOWN, UNKNOWN),
+    )
     for name, build in readers.items()
 }
 
@@ -295,6 +336,37 @@ def test_whoever_must_or_may_take_part_has_written_something_else(name: str) -> 
     build, _ = READERS[name]
     before, corrections = {"a": "one", "b": "two"}, {"a": "two"}
     assert written(build, before, corrections) != written(build, before | corrections, {})
+
+
+def piped_at(build: Built, records: list[tuple[str, str, int]]) -> list[tuple[bytes | None, bytes | None]]:
+    """Return what a reader writes for a value of one key in each topic, at its time (ms)."""
+    with TopologyTestDriver(built(build)) as driver:
+        topics = {topic for sub in built(build).sub_topologies() for topic in sub.source_topics}
+        for topic, value, at_ms in records:
+            if topic in topics:
+                driver.input_topic(topic, STRING, STRING).pipe_input("a", value, timestamp=at_ms)
+        return [(record.key, record.value) for record in driver.read_raw("out")]
+
+
+HOURS_MS = 3_600_000
+
+
+# What groups or joins a versioned table drops all but the newest row, and the table itself what is older than its history.
+WITHIN = [(name, 5 * HOURS_MS - 1) for name in BY_TIME if "counted" in name or "joined" in name]
+
+
+@pytest.mark.parametrize(("name", "at_ms"), [*((name, 0) for name in BY_TIME), *WITHIN])
+def test_a_versioned_table_may_keep_the_newer_of_two_wrong_rows(name: str, at_ms: int) -> None:
+    wrong, right = ("t", "wrong", 5 * HOURS_MS), ("t", "right", at_ms)
+    other = ("other", "x", 0)
+    assert last(piped_at(BY_TIME[name], [other, wrong, right])) != last(piped_at(BY_TIME[name], [other, right]))
+
+
+@pytest.mark.parametrize("name", OF_THEN)
+def test_a_row_of_then_may_be_forgotten_when_a_correction_comes(name: str) -> None:
+    early = [("other", "x", 0), ("t", "right", 1), ("t", "next", 9 * HOURS_MS), ("other", "y", 9 * HOURS_MS)]
+    late = [("other", "x", 0), ("t", "next", 9 * HOURS_MS), ("other", "y", 9 * HOURS_MS), ("t", "right", 1)]
+    assert set(piped_at(OF_THEN[name], late)) != set(piped_at(OF_THEN[name], early))
 
 
 # Generated projects: each application is some pipelines from a topic to another.

@@ -21,6 +21,7 @@ from riverrun.operators.stream_joins import StreamSelfJoin, StreamStreamJoin
 from riverrun.operators.table_joins import TableJoinSide
 from riverrun.operators.tables import ToStream
 from riverrun.project.graph import Arrival, Flow, Step, Use
+from riverrun.state.api import StoreKind
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ _TWICE: tuple[tuple[tuple[type, ...], Use, Arrival], ...] = (
 """Operators that keep something of each record of a stream, and how corrections leave them."""
 _LOOK_UP = (StreamTableJoin, StreamTableLeftJoin, StreamVersionedTableJoin, BufferedStreamTableJoin)
 _OF_TODAY = (StreamTableJoin, StreamTableLeftJoin, StreamLookup)
-"""Operators that look up what is there now; joins with versioned tables find the row of the record's time."""
+"""Operators that look up what is there now."""
+_OF_THEN = (StreamVersionedTableJoin, BufferedStreamTableJoin)
+"""Operators that look up the row of the record's time."""
 _ONLY_READ = (*_LOOK_UP, TableJoinSide, SubscriptionJoin, ForeignTableJoin, ResponseJoin)
 """Operators that do not write to some of the stores that they use."""
 
@@ -67,6 +70,7 @@ class Flows:
                 self._sources.setdefault(topic, []).append(node.name)
         access = [sub.store_access for sub in topology.sub_topologies()]
         self._stores = {name: stores for each in access for name, stores in each.items()}
+        self._versioned = {name for name, store in topology.stores.items() if store.kind is StoreKind.VERSIONED}
         self._operators = {
             node.name: None if node.is_users_own else node.supplier()
             for node in topology.nodes.values()
@@ -111,6 +115,8 @@ class Flows:
                 use, leaving = self._passed(node, arrival)
                 if use is not None:
                     steps[Step(name, use)] = None
+                if leaving is not Arrival.LATER and self._keeps_versions(node):
+                    steps[Step(name, Use.BY_TIME)] = None
                 for step, later in self._over_stores(node, leaving):
                     steps[step] = None
                     waiting += [(child, later) for child in self._children.get(step.node, ())]
@@ -136,6 +142,8 @@ class Flows:
             return Use.REKEYS if arrival is Arrival.FURTHER else None, Arrival.ROWS
         is_kept = arrival is Arrival.ROWS or node.lineage is Lineage.KEPT
         leaving = arrival if is_kept else Arrival.FURTHER
+        if isinstance(operator, _OF_THEN):
+            return Use.LOOKS_UP_THEN, leaving
         return (Use.LOOKS_UP_NOW if isinstance(operator, _OF_TODAY) else None), leaving
 
     def _over_stores(self, node: ProcessorNode, arrival: Arrival) -> Iterator[tuple[Step, Arrival]]:
@@ -150,6 +158,11 @@ class Flows:
                 yield Step(name, Use.LOOKS_UP), Arrival.LATER
             elif self._is_own(name):
                 yield Step(name, Use.OWN_CODE), Arrival.LATER if arrival is Arrival.LATER else Arrival.FURTHER
+
+    def _keeps_versions(self, node: ProcessorNode) -> bool:
+        if isinstance(self._operators[node.name], _ONLY_READ):
+            return False
+        return not self._versioned.isdisjoint(self._stores.get(node.name, ()))
 
     def _is_own(self, name: str) -> bool:
         node = self._topology.nodes[name]

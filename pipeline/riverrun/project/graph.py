@@ -71,6 +71,8 @@ class Use(Enum):
     REMEMBERS = "may take corrections for repetitions, and drop them"
     LOOKS_UP = "has joined earlier records with the old rows"
     LOOKS_UP_NOW = "joins corrections with present rows or answers, not with those of then"
+    LOOKS_UP_THEN = "joins corrections with rows of their times, as far as these are still known"
+    BY_TIME = "keeps rows by their times, and may pass no correction of older ones on"
     REKEYS = "may keep old rows under other keys"
     ADDS = "adds a row for each correction"
     OWN_CODE = "is a processor of your own, which may remember records"

@@ -35,6 +35,8 @@ _PARTS = {
     Use.REMEMBERS: Part.MUST,
     Use.LOOKS_UP: Part.MAY,
     Use.LOOKS_UP_NOW: Part.MAY,
+    Use.LOOKS_UP_THEN: Part.MAY,
+    Use.BY_TIME: Part.MAY,
     Use.REKEYS: Part.MAY,
     Use.ADDS: Part.MAY,
     Use.OWN_CODE: Part.UNKNOWN,

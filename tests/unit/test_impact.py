@@ -103,6 +103,10 @@ def pair(left: str, right: str | None) -> str:
     return f"{left}{right}"
 
 
+def chosen(_key: str, value: str | None, _context: Any) -> str:
+    return "out" if value == "one" else "elsewhere"
+
+
 async def answer(value: str) -> str:
     return value
 
@@ -163,6 +167,7 @@ NEED_NOT: dict[str, Built] = {
     "a repartitioned stream": lambda b: (
         texts(b).repartition().to_table(Materialized(STRING, STRING)).to_stream().to("out", OUT)
     ),
+    "a table that is watched": lambda b: rows(b).to_stream().peek(lambda _k, _v: None).to("out", OUT),
     "a table without outputs": rows,
     "a global table without joins": lambda b: b.global_table("t", TEXTS, Materialized(STRING, STRING, name="all")),
 }
@@ -216,8 +221,17 @@ MAY: dict[str, Built] = {
     ),
     "a stream that is looked up": lambda b: texts(b).map_values_async(answer).to("out", OUT),
     "a stream joined with the global table": lambda b: with_global(b).to("out", OUT),
+    "a stream in topics by its values": lambda b: texts(b).to(chosen, OUT),
+    "a table in topics by its values": lambda b: rows(b).to_stream().to(chosen, OUT),
 }
 """Readers of a corrected table that may take part."""
+
+ACTS: dict[str, Built] = {
+    "an action": lambda b: texts(b).foreach(print),
+    "an action at the end of a table": lambda b: rows(b).to_stream().peek(print),
+    "a printer": lambda b: texts(b).print(),
+}
+"""Readers that do something outside for each correction, and may take part."""
 
 BY_TIME: dict[str, Built] = {
     "a versioned table": lambda b: versions(b).to_stream().to("out", OUT),
@@ -256,7 +270,7 @@ READERS = {
     for part, readers in (
         (Part.NEED_NOT, NEED_NOT),
         (Part.MUST, MUST),
-        (Part.MAY, MAY | BY_TIME | OF_THEN),
+        (Part.MAY, MAY | ACTS | BY_TIME | OF_THEN),
         (Part.UNKNOWN, UNKNOWN),
     )
     for name, build in readers.items()

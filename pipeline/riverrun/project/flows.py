@@ -17,6 +17,7 @@ from riverrun.operators.joins import (
 from riverrun.operators.lookups import StreamLookup
 from riverrun.operators.sessions import StreamSessionWindowAggregate
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
+from riverrun.operators.stateless import Peek, Print
 from riverrun.operators.stream_joins import StreamSelfJoin, StreamStreamJoin
 from riverrun.operators.table_joins import TableJoinSide
 from riverrun.operators.tables import ToStream
@@ -107,8 +108,8 @@ class Flows:
                 if node.topic in self._topology.repartition_topics:
                     waiting += [(source, arrival) for source in self._sources.get(str(node.topic), ())]
                 else:
-                    topic = node.topic if isinstance(node.topic, str) else self._chosen
-                    outputs.setdefault(topic, set()).add(arrival)
+                    topic, written = self._written(node, arrival)
+                    outputs.setdefault(topic, set()).add(written)
                 continue
             leaving = arrival
             if isinstance(node, ProcessorNode):
@@ -125,6 +126,12 @@ class Flows:
         ordered = sorted(steps, key=lambda step: (places.get(step.node, -1), step.use.value))
         return Flow(tuple(ordered), {topic: frozenset(outputs[topic]) for topic in sorted(outputs)})
 
+    def _written(self, sink: SinkNode, arrival: Arrival) -> tuple[str, Arrival]:
+        if isinstance(sink.topic, str):
+            return sink.topic, arrival
+        # A corrected row may go to another topic than the old one, which stays.
+        return self._chosen, arrival if arrival is Arrival.LATER else Arrival.FURTHER
+
     def _passed(self, node: ProcessorNode, arrival: Arrival) -> tuple[Use | None, Arrival]:
         """Return what a node does with corrections, and how these leave it."""
         operator = self._operators[node.name]
@@ -136,6 +143,8 @@ class Flows:
         for kinds, use, leaving in _TWICE:
             if isinstance(operator, kinds):
                 return use, leaving
+        if isinstance(operator, Peek | Print) and node.name not in self._children:
+            return Use.ACTS, arrival
         if isinstance(operator, ToStream):
             return None, Arrival.KEYED
         if node.lineage in {Lineage.TABLE, Lineage.ROWS}:

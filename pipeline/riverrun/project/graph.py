@@ -75,6 +75,7 @@ class Use(Enum):
     BY_TIME = "keeps rows by their times, and may pass no correction of older ones on"
     REKEYS = "may keep old rows under other keys"
     ADDS = "adds a row for each correction"
+    ACTS = "acts on each correction as well"
     OWN_CODE = "is a processor of your own, which may remember records"
     UNKNOWN = "is outside the project: its use of records is not known"
 

@@ -39,6 +39,7 @@ _PARTS = {
     Use.BY_TIME: Part.MAY,
     Use.REKEYS: Part.MAY,
     Use.ADDS: Part.MAY,
+    Use.ACTS: Part.MAY,
     Use.OWN_CODE: Part.UNKNOWN,
     Use.UNKNOWN: Part.UNKNOWN,
 }
@@ -282,7 +283,7 @@ def _reasons(graph: ProjectGraph, member: Member, effects: _Effects) -> list[Rea
         for read in graph.reads_of(member)
         for effect in Effect
         if effect in effects.get(read.topic, ())
-        for reason in _reasons_of(read, effect, {edge.topic for edge in graph.writes_of(member) if edge.is_known})
+        for reason in _reasons_of(read, effect, {edge.topic for edge in graph.writes_of(member)})
     ]
 
 

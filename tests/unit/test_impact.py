@@ -20,6 +20,7 @@ from riverrun import (
     Joined,
     JoinWindows,
     Materialized,
+    Named,
     Produced,
     Riverrun,
     SessionWindows,
@@ -581,6 +582,22 @@ def test_a_backfill_restates_what_reads_only_what_is_restated(
         expected = restated(apps, name)
         assert {each.member.name: each.is_restated for each in impact.reached} == expected
         assert all(each.is_restated == expected[each.writer.name] for each in impact.changed)
+
+
+@pytest.mark.parametrize("table", ["t", "u"])
+def test_a_global_table_reaches_its_own_joins_and_all_processors(tmp_path: Path, table: str) -> None:
+    def reader(b: StreamsBuilder) -> None:
+        tables = {topic: b.global_table(topic, TEXTS) for topic in "tu"}
+        for topic, each in tables.items():
+            node = Named(f"join-{topic}")
+            joined = texts(b, f"s-{topic}").join(each, pair, key_selector=lambda key, _value: key, named=node)
+            joined.to(f"o-{topic}", OUT)
+        texts(b, "other").process(Silent, named=Named("own")).to("of-own", OUT)
+
+    impact = of(tmp_path, first=lambda b: rows(b, "base").to_stream().to(table, OUT), reader=reader).impact("first")
+    assert impact.part_of("reader") is Part.UNKNOWN
+    assert [reason.node for reason in impact.reached[0].reasons] == [f"join-{table}", "own"]
+    assert [each.topic for each in impact.changed] == [f"o-{table}", "of-own"]
 
 
 # What is said about a change.

@@ -20,7 +20,7 @@ from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.operators.stateless import Peek, Print
 from riverrun.operators.stream_joins import StreamSelfJoin, StreamStreamJoin
 from riverrun.operators.table_joins import TableJoinSide
-from riverrun.operators.tables import ToStream
+from riverrun.operators.tables import StoreGetter, ToStream
 from riverrun.project.graph import Arrival, Flow, Step, Use
 from riverrun.state.api import StoreKind
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
@@ -48,7 +48,8 @@ _TWICE: tuple[tuple[tuple[type, ...], Use, Arrival], ...] = (
 )
 """Operators that keep something of each record of a stream, and how corrections leave them."""
 _LOOK_UP = (StreamTableJoin, StreamTableLeftJoin, StreamVersionedTableJoin, BufferedStreamTableJoin)
-_OF_TODAY = (StreamTableJoin, StreamTableLeftJoin, StreamLookup)
+_OF_ROWS = (StreamTableJoin, StreamTableLeftJoin)
+_OF_TODAY = (*_OF_ROWS, StreamLookup)
 """Operators that look up what is there now."""
 _OF_THEN = (StreamVersionedTableJoin, BufferedStreamTableJoin)
 """Operators that look up the row of the record's time."""
@@ -84,11 +85,12 @@ class Flows:
 
     def of_global(self, store: GlobalStore) -> Flow:
         """Return the way of corrections of a global table."""
-        # Joins with tables of tasks are connected to their stores, and those with global tables to none.
-        joins = [name for name, operator in self._operators.items() if isinstance(operator, _LOOK_UP)]
-        joins = [name for name in joins if not self._stores.get(name)]
-        own = [name for name in self._operators if self._is_own(name)] if not joins else []
-        steps = {Step(name, Use.LOOKS_UP): None for name in joins} | {Step(name, Use.OWN_CODE): None for name in own}
+        table = StoreGetter(store.store.name)
+        at_once = ((name, each) for name, each in self._operators.items() if isinstance(each, _OF_ROWS))
+        joins = [name for name, operator in at_once if operator.open_table == table]
+        # Processors need no connection to a global store.
+        own = [name for name in self._operators if self._is_own(name)]
+        steps = {Step(name, Use.LOOKS_UP): None for name in joins} | {Step(name, Use.MAY_LOOK_UP): None for name in own}
         if not store.processor.is_operator:
             steps[Step(store.processor.name, Use.OWN_CODE)] = None
         waiting = [(child, Arrival.LATER) for name in joins for child in self._children.get(name, ())]

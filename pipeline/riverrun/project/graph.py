@@ -77,6 +77,7 @@ class Use(Enum):
     ADDS = "adds a row for each correction"
     ACTS = "acts on each correction as well"
     OWN_CODE = "is a processor of your own, which may remember records"
+    MAY_LOOK_UP = "is a processor of your own, which may look up its rows"
     UNKNOWN = "is outside the project: its use of records is not known"
 
 

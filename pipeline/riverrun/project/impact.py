@@ -41,6 +41,7 @@ _PARTS = {
     Use.ADDS: Part.MAY,
     Use.ACTS: Part.MAY,
     Use.OWN_CODE: Part.UNKNOWN,
+    Use.MAY_LOOK_UP: Part.UNKNOWN,
     Use.UNKNOWN: Part.UNKNOWN,
 }
 

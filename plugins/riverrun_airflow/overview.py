@@ -108,13 +108,14 @@ class Between:
 
 def between(project: ProjectConfig, live: Mapping[str, str]) -> Between:
     """Return the graph of a project, with the live versions of applications as far as they are known."""
+    from riverrun.config.secrets import redacted
     from riverrun.project.graph_pictures import as_picture
     from riverrun.project.surprises import surprises
     from riverrun.topology.svg import svg
 
     graph = front_door(project).graph(live)
     told = [str(each) for each in surprises(graph)]
-    told += [f"{name} is not known: {why}" for name, why in graph.unknown.items()]
+    told += [redacted(f"{name} is not known: {why}") for name, why in graph.unknown.items()]
     return Between(svg(as_picture(graph), "Topics between applications"), tuple(told))
 
 

@@ -35,6 +35,7 @@ from riverrun.errors import ConfigError, RangeError, ReleaseError
 from riverrun.project.changes import impact_of_change
 from riverrun.project.graph_pictures import impact_document, impact_text
 from riverrun.project.impact import Effect, Part
+from riverrun.releases.topology import load_application
 from riverrun.testing import TopologyTestDriver
 from tests.depth import depth
 
@@ -500,7 +501,7 @@ def test_a_change_reaches_what_a_walk_over_topics_reaches(tmp_path_factory: Any,
     graph = project.graph()
     for name in apps:
         for start, end in (("", ""), ("2026-01-01", "2026-01-03")):
-            impact = impact_of_change(project.config, graph, name, start=start, end=end)
+            impact = impact_of_change(load_application(project.config, name), graph, start=start, end=end)
             assert {each.member.name for each in impact.reached} == reachable(apps, name)
 
 
@@ -539,7 +540,7 @@ def test_parts_are_those_of_pipelines_one_after_another(tmp_path_factory: Any, a
     project = project_of(tmp_path_factory.mktemp("p"), apps)
     graph = project.graph()
     for name in apps:
-        impact = impact_of_change(project.config, graph, name)
+        impact = impact_of_change(load_application(project.config, name), graph)
         assert {each.member.name: each.part for each in impact.reached} == parts(apps, name)
 
 
@@ -578,7 +579,7 @@ def test_a_backfill_restates_what_reads_only_what_is_restated(
     project = project_of(tmp_path_factory.mktemp("p"), apps)
     graph = project.graph()
     for name in apps:
-        impact = impact_of_change(project.config, graph, name, start=INTERVAL["start"], end=INTERVAL["end"])
+        impact = impact_of_change(load_application(project.config, name), graph, **INTERVAL)
         expected = restated(apps, name)
         assert {each.member.name: each.is_restated for each in impact.reached} == expected
         assert all(each.is_restated == expected[each.writer.name] for each in impact.changed)

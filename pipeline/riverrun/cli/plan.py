@@ -52,7 +52,9 @@ def plan(
     """
     from riverrun.project.changes import impact_of_change
     from riverrun.project.graph_pictures import as_picture, as_text, graph_document, impact_document, impact_text
+    from riverrun.project.members import graph_of
     from riverrun.project.surprises import surprises
+    from riverrun.releases.topology import load_application
     from riverrun.topology.graph import mermaid
     from riverrun.topology.svg import svg
 
@@ -60,13 +62,14 @@ def plan(
     project = settings_of(context).project()
 
     def planned() -> CommandOutcome:
+        config, kafka = project.config, project.cluster.kafka
+        versions = {name: project.app(name).version for name in config.apps} if live else {}
         if app is not None:
-            project.app(app, version=version)
-        versions = {name: project.app(name).version for name in project.config.apps} if live else {}
-        graph = project.graph(versions | ({app: version} if app and version else {}))
-        if app is not None:
-            found = impact_of_change(project.config, graph, app, start=start, end=end, kafka=project.cluster.kafka)
+            application = load_application(config, app, version=version or versions.get(app), kafka=kafka)
+            graph = graph_of(config, versions, kafka, {app: application})
+            found = impact_of_change(application, graph, start=start, end=end)
             return CommandOutcome(impact_text(found), impact_document(found))
+        graph = graph_of(config, versions, kafka)
         if form is Form.TEXT:
             told = surprises(graph)
             return CommandOutcome(as_text(graph, told), graph_document(graph, told))

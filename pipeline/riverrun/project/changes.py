@@ -10,12 +10,10 @@ from riverrun.errors import ConfigError, ReleaseError
 from riverrun.project.graph import Member
 from riverrun.project.impact import Effect, impact_of
 from riverrun.releases.scope import Scope, require_repairable, scope_of
-from riverrun.releases.topology import load_application, outputs
+from riverrun.releases.topology import outputs
 
 if TYPE_CHECKING:
-    from riverrun.config import ProjectConfig
     from riverrun.hosting.application import Application
-    from riverrun.kafka.door import Kafka
     from riverrun.project.graph import ProjectGraph
     from riverrun.project.impact import Impact
     from riverrun.topology.outputs import Output
@@ -24,29 +22,19 @@ _LOG = "a log, of which each record counts: its records stay, and none is sent a
 _TABLE = "a table: rows that differ are published as corrections"
 
 
-def impact_of_change(
-    project: ProjectConfig,
-    graph: ProjectGraph,
-    name: str,
-    *,
-    start: str = "",
-    end: str = "",
-    kafka: Kafka | None = None,
-) -> Impact:
+def impact_of_change(application: Application, graph: ProjectGraph, *, start: str = "", end: str = "") -> Impact:
     """Return what a release of an application means for others; with an interval, what a backfill means. It asks no broker.
 
     Raises:
-        ConfigError: If there is no such application, it cannot be loaded, or only one end of an interval is known.
+        ConfigError: If only one end of an interval is known.
         RangeError: If an end of the interval is no time.
         ReleaseError: If the interval is empty.
     """
     if bool(start) != bool(end):
         has, lacks = ("start", "end") if start else ("end", "start")
         raise ConfigError(f"The interval to backfill has no {lacks}, only its {has}", hint="Name both, or neither.")
-    member = graph.application(name)
-    # If it could not be loaded for the graph, this raises the error.
-    application = load_application(project, name, version=member.version if member else None, kafka=kafka)
-    member = member or Member(name, version=application.version)
+    name = application.config.name
+    member = graph.application(name) or Member(name, version=application.version)
     if not start:
         told = {topic: _released(output) for topic, output in outputs(application).items()}
         return impact_of(graph, member, told)

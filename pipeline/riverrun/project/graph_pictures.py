@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from riverrun.project.graph import Read, ReaderKind, Write
 from riverrun.project.impact import Effect, Part
 from riverrun.topology.graph import Drawn, Graph, Group
+from riverrun.topology.svg import svg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from riverrun.project.surprises import Surprise
 
 _AGAIN = "(see above)"
+_MOST_BOXES = 3000
+"""Parts of a picture that browsers and readers can bear; also `page.js` has this number."""
 _TITLES = {
     Part.MUST: "must take part",
     Part.UNKNOWN: "not known",
@@ -27,24 +30,29 @@ _TITLES = {
 def as_text(graph: ProjectGraph, found: Sequence[Surprise]) -> str:
     """Return the graph as a tree: topics, below each its readers, and below these what they write."""
     lines = list(_tree(graph))
-    lines += [f"{name} is not known: {why}" for name, why in graph.unknown.items()]
+    lines += _unknown(graph)
     if found:
         lines += ["", "Surprising:", *(f"  {each}" for each in found)]
     return "\n".join(lines) or "No application is declared."
 
 
 def neighbours_text(graph: ProjectGraph, app: str) -> str:
-    """Return the writers of what an application reads, and the readers of what it writes, as text; empty if there are none."""
+    """Return the writers of what an application reads, and the readers of what it writes, as text."""
     member = graph.application(app)
     lines: list[str] = []
     for read in graph.reads_of(member) if member else ():
         writers = dict.fromkeys(str(edge.writer) for edge in graph.writers(read.topic))
         how = " ".join(filter(None, (read.topic, _kind(read))))
-        lines += [f"  reads {how}, from {', '.join(writers)}"] if writers else []
+        lines += [f"reads {how}, from {', '.join(writers)}"] if writers else []
     for write in graph.writes_of(member) if member else ():
         readers = dict.fromkeys(str(edge.reader) for edge in graph.readers(write.topic))
-        lines += [f"  writes {_topic(write)}, for {', '.join(readers)}"] if readers else []
-    return "\n".join(["Neighbours:", *lines]) if lines else ""
+        lines += [f"writes {_topic(write)}, for {', '.join(readers)}"] if readers else []
+    lines += _unknown(graph)
+    return "\n".join(["Neighbours:", *(f"  {line}" for line in lines or ["none"])])
+
+
+def _unknown(graph: ProjectGraph) -> list[str]:
+    return [f"{name} is not known: {why}" for name, why in graph.unknown.items()]
 
 
 class _Branch(NamedTuple):
@@ -120,6 +128,15 @@ def as_picture(graph: ProjectGraph) -> Graph:
     read = {edge.topic for edge in graph.reads}
     shared = frozenset(edge.topic for edge in graph.writes if edge.topic in read)
     return Graph(tuple(_group(graph, member) for member in graph.ordered()), shared)
+
+
+def page_picture(graph: ProjectGraph) -> tuple[str, str]:
+    """Return the picture for a page as SVG, or else the reason why there is none."""
+    picture = as_picture(graph)
+    boxes = sum(1 + len(node.reads) + len(node.writes) for group in picture.groups for node in group.nodes)
+    if boxes > _MOST_BOXES:
+        return "", f"There are {boxes} parts: this is too large for a picture here. riverrun plan shows them as text."
+    return svg(picture, "Topics between applications"), ""
 
 
 def _group(graph: ProjectGraph, member: Member) -> Group:

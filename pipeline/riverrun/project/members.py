@@ -24,7 +24,10 @@ _EXPORT = "export"
 
 
 def graph_of(
-    project: ProjectConfig, versions: Mapping[str, str] | None = None, kafka: Kafka | None = None
+    project: ProjectConfig,
+    versions: Mapping[str, str] | None = None,
+    kafka: Kafka | None = None,
+    loaded: Mapping[str, Application] | None = None,
 ) -> ProjectGraph:
     """Return the graph of a project. It asks no broker.
 
@@ -32,12 +35,15 @@ def graph_of(
         project: The project.
         versions: Versions of applications by name; by default those that `streams.toml` lets go live first.
         kafka: The project's brokers, for applications that keep them.
+        loaded: Applications by name that are loaded already: to load one again would run a user's code again.
     """
     unknown = {name: refused.error.message for name, refused in project.refused.items()}
     members, reads, writes = [], list[Read](), list[Write]()
     for name in project.apps:
         try:
-            application = load_application(project, name, version=(versions or {}).get(name), kafka=kafka)
+            application = (loaded or {}).get(name) or load_application(
+                project, name, version=(versions or {}).get(name), kafka=kafka
+            )
             member = Member(name, version=application.version)
             read, written = [*_reads_of(member, application.topology)], [*_writes_of(member, application)]
         except StreamsError as error:

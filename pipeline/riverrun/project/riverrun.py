@@ -254,10 +254,13 @@ class Riverrun:
             ReleaseError: If the interval is empty.
         """
         from riverrun.project.changes import impact_of_change
+        from riverrun.project.members import graph_of
+        from riverrun.releases.topology import load_application
 
-        self.app(app, version=version)
-        graph = self.graph({app: version} if version else None)
-        return impact_of_change(self._config, graph, app, start=start, end=end, kafka=self._cluster.kafka)
+        kafka = self._cluster.kafka
+        application = load_application(self._config, app, version=version, kafka=kafka)
+        graph = graph_of(self._config, kafka=kafka, loaded={app: application})
+        return impact_of_change(application, graph, start=start, end=end)
 
     def reach(self) -> Mapping[str, str]:
         """Check, once, that the brokers answer.

@@ -204,13 +204,24 @@ class ProjectGraph:
         upstream = {member: sum(member in found for found in self._below.values()) for member in self.members}
         return tuple(sorted(self.members, key=upstream.__getitem__))
 
-    def cycles(self) -> tuple[tuple[Member, ...], ...]:
-        """Return the members that read what they write, directly or through others, cycle by cycle."""
-        below = self._below
+    @cached_property
+    def leads(self) -> Mapping[str, Mapping[str, Member]]:
+        """The topics that what is read of a topic reaches through one reader, by topic, with that reader."""
+        found: dict[str, dict[str, Member]] = {topic: {} for topic in self.topics}
+        for edge in self.reads:
+            for topic in (*edge.rows.outputs, *edge.records.outputs):
+                if topic in found:
+                    found[edge.topic].setdefault(topic, edge.reader)
+        return found
+
+    def cycles(self) -> tuple[tuple[str, ...], ...]:
+        """Return the topics whose records return to them, directly or through others, cycle by cycle."""
+        topics = {topic: tuple(after) for topic, after in self.leads.items()}
+        below = {topic: _reached(topics, topic) for topic in topics}
         found = [
-            tuple(other for other in self.members if other in below[member] and member in below[other])
-            for member in self.members
-            if member in below[member]
+            tuple(other for other in topics if other in below[topic] and topic in below[other])
+            for topic in topics
+            if topic in below[topic]
         ]
         return tuple(dict.fromkeys(found))
 
@@ -248,9 +259,9 @@ def _grouped(edges: Iterable[tuple[_Key, _Edge]]) -> dict[_Key, list[_Edge]]:
     return found
 
 
-def _reached(after: Mapping[Member, Sequence[Member]], member: Member) -> frozenset[Member]:
-    found: set[Member] = set()
-    waiting = [*after[member]]
+def _reached(after: Mapping[_Key, Sequence[_Key]], start: _Key) -> frozenset[_Key]:
+    found: set[_Key] = set()
+    waiting = [*after[start]]
     while waiting:
         each = waiting.pop()
         if each not in found:

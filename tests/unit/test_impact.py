@@ -36,7 +36,7 @@ from riverrun.project.changes import impact_of_change
 from riverrun.project.graph_pictures import impact_document, impact_text
 from riverrun.project.impact import Effect, Part
 from riverrun.releases.topology import load_application
-from riverrun.testing import TopologyTestDriver
+from riverrun.testing import Cluster, TopologyTestDriver
 from tests.depth import depth
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ OUT = Produced(STRING, STRING)
 NUMBERS = Produced(STRING, LONG)
 GROUPED = Grouped(STRING, STRING)
 HOUR = timedelta(hours=1)
-INTERVAL = {"start": "2026-01-01", "end": "2026-01-03"}
+INTERVAL: dict[str, Any] = {"start": "2026-01-01", "end": "2026-01-03"}
 Built = Callable[[StreamsBuilder], object]
 
 
@@ -692,10 +692,33 @@ def test_an_application_that_reads_its_own_output_is_not_downstream_of_itself(tm
     ],
 )
 def test_a_change_that_cannot_be_is_refused(
-    tmp_path: Path, given_: dict[str, str], error: type[Exception], message: str
+    tmp_path: Path, given_: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         of(tmp_path, first=table).impact(**given_)
+
+
+def test_the_versions_are_the_live_ones_if_these_are_asked_for() -> None:
+    def built_by(build: Built) -> Callable[[StreamsBuilder], Topology]:
+        def whole(builder: StreamsBuilder) -> Topology:
+            build(builder)
+            return builder.build()
+
+        return whole
+
+    with Cluster() as cluster:
+        for name in ("base", "t", "out"):
+            cluster.create_topic(name, 1)
+        versions = {"v2": built_by(lambda b: rows(b, "base").filter(lambda _k, _v: True).to_stream().to("t", OUT))}
+        project = cluster.project()
+        app = project.app("first", built_by(table), versions=versions)
+        project.app("reader", built_by(NEED_NOT["a table"]))
+        cluster.input_topic("base", STRING, STRING).pipe_input("a", "one")
+        app.run()
+        app.release("v2").reprocess().gate().cut()
+        assert project.impact("first").app.version == "v1"
+        assert project.impact("first", live=True).app.version == "v2"
+        assert project.impact("first", version="v1", live=True).app.version == "v1"
 
 
 def test_a_version_may_write_other_topics(tmp_path: Path) -> None:

@@ -558,6 +558,7 @@ need not take part:
     output = run(path, "plan", "totals", "--from", "2026-01-01", "--to", "2026-01-02")[1]
     assert "cannot be restated:\n  export lake: totals: adds a row for each correction\n" in output
     assert "restated by corrections:\n  alerts: totals:" in output
+    assert output.endswith("unless --version says otherwise. --live takes those that are live.\n")
     assert "  no member of the project reads what it writes" in run(path, "plan", "alerts")[1]
     document = json.loads(run(path, "plan", "totals", "--json")[1])
     assert {each["member"]: each["part"] for each in document["reached"]} == {

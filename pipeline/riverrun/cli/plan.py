@@ -10,6 +10,10 @@ import typer
 from riverrun.cli.project import flag, settings_of
 from riverrun.cli.release import AsJson, CommandOutcome, report
 
+_ASSUMED = (
+    "Versions are the first ones of streams.toml, unless --version says otherwise. --live takes those that are live."
+)
+
 
 class Form(StrEnum):
     """A way to show a project."""
@@ -50,11 +54,8 @@ def plan(
     take part. With --from and --to, show what a backfill of that interval means. Nothing is changed. Brokers are asked only
     with --live.
     """
-    from riverrun.project.changes import impact_of_change
     from riverrun.project.graph_pictures import as_picture, as_text, graph_document, impact_document, impact_text
-    from riverrun.project.members import graph_of
     from riverrun.project.surprises import surprises
-    from riverrun.releases.topology import load_application
     from riverrun.topology.graph import mermaid
     from riverrun.topology.svg import svg
 
@@ -62,14 +63,11 @@ def plan(
     project = settings_of(context).project()
 
     def planned() -> CommandOutcome:
-        config, kafka = project.config, project.cluster.kafka
-        versions = {name: project.app(name).version for name in config.apps} if live else {}
         if app is not None:
-            application = load_application(config, app, version=version or versions.get(app), kafka=kafka)
-            graph = graph_of(config, versions, kafka, {app: application})
-            found = impact_of_change(application, graph, start=start, end=end)
-            return CommandOutcome(impact_text(found), impact_document(found))
-        graph = graph_of(config, versions, kafka)
+            found = project.impact(app, version=version, start=start, end=end, live=live)
+            text = impact_text(found)
+            return CommandOutcome(f"{text}\n{_ASSUMED}" if start and not live else text, impact_document(found))
+        graph = project.graph({name: project.app(name).version for name in project.config.apps} if live else None)
         if form is Form.TEXT:
             told = surprises(graph)
             return CommandOutcome(as_text(graph, told), graph_document(graph, told))

@@ -239,14 +239,17 @@ class Riverrun:
 
         return graph_of(self._config, versions, self._cluster.kafka)
 
-    def impact(self, app: str, *, version: str | None = None, start: str = "", end: str = "") -> Impact:
+    def impact(
+        self, app: str, *, version: str | None = None, start: str = "", end: str = "", live: bool = False
+    ) -> Impact:
         """Return what a release of an application means for others; with an interval, what a backfill of it means.
 
         Args:
             app: The application that changes.
-            version: Its version. Default: the one that goes live first.
+            version: Its version. Default: the one that goes live first; with `live`, the live one.
             start: Event time at which the interval begins; none for a release.
             end: Event time at which the interval ends (exclusive).
+            live: Whether to take the versions that are live, which brokers know, and not those that go live first.
 
         Raises:
             ConfigError: If there is no such application or version, or it cannot be loaded.
@@ -258,8 +261,9 @@ class Riverrun:
         from riverrun.releases.topology import load_application
 
         kafka = self._cluster.kafka
-        application = load_application(self._config, app, version=version, kafka=kafka)
-        graph = graph_of(self._config, kafka=kafka, loaded={app: application})
+        versions = {name: self.app(name).version for name in self._config.apps} if live else {}
+        application = load_application(self._config, app, version=version or versions.get(app), kafka=kafka)
+        graph = graph_of(self._config, versions, kafka, {app: application})
         return impact_of_change(application, graph, start=start, end=end)
 
     def reach(self) -> Mapping[str, str]:

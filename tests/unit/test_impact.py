@@ -728,3 +728,16 @@ def test_a_version_may_write_other_topics(tmp_path: Path) -> None:
     assert project.impact("first").part_of("reader") is Part.NEED_NOT
     found: Impact = project.impact("first", version="v2")
     assert (found.app.version, found.reached, list(found.outputs)) == ("v2", (), ["new"])
+    assert found.ended == {"t": ("reader",)}
+    assert "no longer written:\n  t: readers that get nothing more: reader" in impact_text(found)
+    assert impact_document(found)["ended"] == {"t": ["reader"]}
+    assert project.impact("first").ended == project.impact("first", version="v2", **INTERVAL).ended == {}
+
+
+def test_a_version_before_that_cannot_be_loaded_is_said(tmp_path: Path) -> None:
+    project = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    project.app("first", "nowhere:build", versions={"v2": built(table)})
+    project.app("reader", built(NEED_NOT["a table"]))
+    found = project.impact("first", version="v2")
+    assert found.part_of("reader") is Part.NEED_NOT
+    assert "which topics are no longer written is not known: Module 'nowhere'" in found.unknown[0]

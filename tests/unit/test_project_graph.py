@@ -603,7 +603,9 @@ def test_a_picture_of_one_application_has_no_neighbours(tmp_path: Path, form: st
         (["describe", "totals", "--version", "v1"], ["totals"]),
         (["describe", "totals", "--version", "v1", "--neighbours"], ["totals", "orders", "alerts"]),
         (["plan"], ["orders", "totals", "alerts"]),
-        (["plan", "totals", "--version", "v2"], ["totals", "orders", "alerts"]),
+        (["plan", "totals"], ["totals", "orders", "alerts"]),
+        # Two versions, one of which is replaced.
+        (["plan", "totals", "--version", "v2"], ["totals", "orders", "alerts", "totals"]),
     ],
 )
 def test_a_command_builds_each_application_once(tmp_path: Path, arguments: list[str], built: list[str]) -> None:

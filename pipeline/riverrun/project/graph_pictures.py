@@ -180,6 +180,11 @@ def impact_text(impact: Impact) -> str:
     what = f"a backfill of {impact.interval}" if impact.interval else "a release"
     about = f"{_named(impact.app)}: {what}"
     lines = [about, *(f"  {topic}: {text}" for topic, text in impact.outputs.items())]
+    ended = [
+        f"  {topic}: readers that get nothing more: {', '.join(names) or 'none'}"
+        for topic, names in impact.ended.items()
+    ]
+    lines += ["topics that are no longer written:", *ended] if ended else []
     groups = _restated(impact) if impact.interval else [(_TITLES[part], impact.with_part(part)) for part in Part]
     changed = [
         f"  {each.topic} of {each.writer}: {each.text}" for each in impact.changed if each.effects != (Effect.STAYS,)
@@ -189,7 +194,8 @@ def impact_text(impact: Impact) -> str:
         told = [line for each in members for line in _reached_lines(each)]
         told += impact.unknown if title == _TITLES[Part.UNKNOWN] else ()
         lines += [f"{title}:", *(f"  {line}" for line in told)] if told else []
-    return "\n".join(lines if impact.reached else [*lines, "  no member of the project reads what it writes"])
+    is_read = impact.reached or any(impact.ended.values())
+    return "\n".join(lines if is_read else [*lines, "  no member of the project reads what it writes"])
 
 
 def _restated(impact: Impact) -> list[tuple[str, tuple[Reached, ...]]]:
@@ -228,5 +234,6 @@ def impact_document(impact: Impact) -> dict[str, Any]:
             }
             for each in impact.reached
         ],
+        "ended": {topic: list(names) for topic, names in impact.ended.items()},
         "unknown": list(impact.unknown),
     }

@@ -6,7 +6,7 @@ and readers that count records count corrections as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -133,6 +133,7 @@ class Impact:
         changed: The topics of others that the change reaches.
         reached: The members that it reaches, nearest first.
         unknown: What is not known about it, as text.
+        ended: Topics that the released version no longer writes, with their readers: these get nothing more.
     """
 
     app: Member
@@ -141,6 +142,7 @@ class Impact:
     changed: tuple[Changed, ...] = ()
     reached: tuple[Reached, ...] = ()
     unknown: tuple[str, ...] = ()
+    ended: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def part_of(self, name: str) -> Part | None:
         """Return the part of an application, or of another member such as `export lake`; None if it is not reached."""

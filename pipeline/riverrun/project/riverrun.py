@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from riverrun.config import ProjectConfig
 from riverrun.config.addons import BUILT_IN, loaded_part, others, parts, refuse_taken
 from riverrun.config.code import load_attribute, look_beside
-from riverrun.errors import ConfigError
+from riverrun.errors import ConfigError, StreamsError
 from riverrun.kafka.door import Kafka, LibraryClients
 from riverrun.project.app import App
 from riverrun.project.cluster import Cluster, SparkSessions
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from riverrun.dsl.builder import StreamsBuilder
+    from riverrun.hosting.application import Application
     from riverrun.kafka.clients import Clients
     from riverrun.project import archives, transfers
     from riverrun.project.graph import ProjectGraph
@@ -264,7 +265,18 @@ class Riverrun:
         versions = {name: self.app(name).version for name in self._config.apps} if live else {}
         application = load_application(self._config, app, version=version or versions.get(app), kafka=kafka)
         graph = graph_of(self._config, versions, kafka, {app: application})
-        return impact_of_change(application, graph, start=start, end=end)
+        replaced = versions.get(app, application.config.version)
+        before = None if start or replaced == application.version else self._before(app, replaced)
+        return impact_of_change(application, graph, start=start, end=end, before=before)
+
+    def _before(self, app: str, version: str) -> Application | StreamsError:
+        from riverrun.releases.topology import load_application
+
+        try:
+            return load_application(self._config, app, version=version, kafka=self._cluster.kafka)
+        # What it writes is only a part of a plan.
+        except StreamsError as error:
+            return error
 
     def reach(self) -> Mapping[str, str]:
         """Check, once, that the brokers answer.

@@ -601,6 +601,41 @@ def test_a_global_table_reaches_its_own_joins_and_all_processors(tmp_path: Path,
     assert [each.topic for each in impact.changed] == [f"o-{table}", "of-own"]
 
 
+@settings(max_examples=depth(30, 400), deadline=None)
+@given(apps=projects(has_cycles=True))
+def test_nothing_is_said_twice_and_nothing_contradicts_itself(
+    tmp_path_factory: Any, apps: dict[str, list[Pipe]]
+) -> None:
+    project = project_of(tmp_path_factory.mktemp("p"), apps)
+    graph = project.graph()
+    for name in apps:
+        for interval in ({}, INTERVAL):
+            impact = impact_of_change(load_application(project.config, name), graph, **interval)
+            lines = [line.strip() for line in impact_text(impact).splitlines()]
+            of_readers = [line for line in lines if line.startswith("app-") and line.count(": ") > 1]
+            assert len(of_readers) == len(set(of_readers))
+            for line in of_readers:
+                about, stays, _ = line.partition("its records stay")
+                assert not stays or [each for each in of_readers if each.startswith(about)] == [line]
+
+
+def test_what_arrives_in_two_ways_is_said_once(tmp_path: Path) -> None:
+    def middle(b: StreamsBuilder) -> None:
+        rows(b).to_stream().filter(lambda _k, _v: True).to("out", OUT)
+        rows(b, "other").join(b.table("again", TEXTS), pair).to_stream().to("out", OUT)
+
+    def reader(b: StreamsBuilder) -> None:
+        counted(texts(b, "out").group_by_key(GROUPED)).to("counts", NUMBERS)
+
+    def first(b: StreamsBuilder) -> None:
+        table(b)
+        rows(b, "more").to_stream().to("again", OUT)
+
+    text = impact_text(of(tmp_path, first=first, middle=middle, reader=reader).impact("first"))
+    (line,) = [line for line in text.splitlines() if line.startswith("  reader: out: ")]
+    assert line.endswith("counts corrections again")
+
+
 # What is said about a change.
 
 

@@ -207,8 +207,10 @@ def _restated(impact: Impact) -> list[tuple[str, tuple[Reached, ...]]]:
 
 
 def _reached_lines(reached: Reached) -> Iterator[str]:
-    for reason in reached.reasons:
-        yield f"{reached.member}: {reason}"
+    # Some records of a topic may stay while others are corrected: then the corrections count.
+    corrected = {reason.topic for reason in reached.reasons if reason.effect is not Effect.STAYS}
+    told = [each for each in reached.reasons if each.effect is not Effect.STAYS or each.topic not in corrected]
+    yield from dict.fromkeys(f"{reached.member}: {reason}" for reason in told)
 
 
 def impact_document(impact: Impact) -> dict[str, Any]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from riverrun.config.secrets import redacted
 from riverrun_airflow.sessions import front_door
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.release import Release
     from riverrun.records import OffsetRange, TopicPartition
     from riverrun.releases.check_log import CheckRecord
     from riverrun.spark.runs import RunRecord
+
+log = logging.getLogger(__name__)
 
 _RUNS, _CHECKS = 50, 10
 DONE, GATED, RUNNING, FAILED, LEFT, EXPIRED = "done", "gated", "running", "failed", "left", "expired"
@@ -106,16 +110,46 @@ class Between:
     told: tuple[str, ...]
 
 
+_KEPT: dict[Path, tuple[object, Between]] = {}
+"""The last graph of each project: to make one runs users' code, and pages ask for it again and again."""
+
+
 def between(project: ProjectConfig, live: Mapping[str, str]) -> Between:
-    """Return the graph of a project, with the live versions of applications as far as they are known."""
-    from riverrun.project.graph_pictures import as_picture
+    """Return the graph of a project, with the live versions of applications as far as they are known.
+
+    It is made again when others go live, or when `streams.toml` or a file that is a topology changes.
+    """
+    made_of = dict(live), [(path, path.stat().st_mtime_ns) for path in _files(project) if path.exists()]
+    before, kept = _KEPT.get(project.path, (None, Between("", ())))
+    if before == made_of:
+        return kept
+    try:
+        found, is_known = _between(project, live)
+    # The page shows the applications without it.
+    except Exception as error:
+        log.exception("cannot draw the project")
+        return Between("", (redacted(f"The topics are not known: {type(error).__name__}: {error}"),))
+    # What could not be loaded may load the next time.
+    if is_known:
+        _KEPT[project.path] = made_of, found
+    return found
+
+
+def _files(project: ProjectConfig) -> list[Path]:
+    versions = [(app, version) for app in project.apps.values() for version in (app.version, *app.versions)]
+    files = [str(app.topology_of(each)) for app, each in versions if app.loader_of(each) is not None]
+    return [project.path, *map(Path, files)]
+
+
+def _between(project: ProjectConfig, live: Mapping[str, str]) -> tuple[Between, bool]:
+    from riverrun.project.graph_pictures import page_picture
     from riverrun.project.surprises import surprises
-    from riverrun.topology.svg import svg
 
     graph = front_door(project).graph(live)
     told = [str(each) for each in surprises(graph)]
-    told += [f"{name} is not known: {why}" for name, why in graph.unknown.items()]
-    return Between(svg(as_picture(graph), "Topics between applications"), tuple(told))
+    told += [redacted(f"{name} is not known: {why}") for name, why in graph.unknown.items()]
+    picture, lack = page_picture(graph)
+    return Between(picture, (*told, *([lack] if lack else []))), not graph.unknown
 
 
 def overview(project: ProjectConfig, app: str) -> Overview:

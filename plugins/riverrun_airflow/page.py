@@ -87,7 +87,7 @@ def application() -> FastAPI:
 
 
 def _applications(user: Any) -> str:
-    """Return the applications that a user may see, and pictures of projects whose applications the user may all see."""
+    """Return the applications that a user may see, and pictures of projects of which the user may see everything."""
     projects, problems = _projects()
     rows: dict[str, list[str]] = {}
     graphs: dict[str, Between] = {}
@@ -95,8 +95,7 @@ def _applications(user: Any) -> str:
         names, path = (*project.apps, *project.refused), str(project.path)
         found = {name: _looked(project, name) for name in names if _may_see(name, user)}
         rows[path] = [views.row(name, each) for name, each in found.items()]
-        # A picture has the names of all applications.
-        if len(found) == len(names):
+        if may_see_all(project, user):
             known = {name: each.release.live for name, each in found.items() if not isinstance(each, str)}
             graphs[path] = between(project, known)
     return views.applications(rows, graphs, problems)
@@ -196,8 +195,20 @@ def _file(app: AppConfig | None, path: str, below: str) -> FileResponse:
 
 
 def _may_see(app: str, user: Any) -> bool:
-    details = DagDetails(id=f"{app}__backfill")
+    return _may_read(f"{app}__backfill", user)
+
+
+def _may_read(dag_id: str, user: Any) -> bool:
+    details = DagDetails(id=dag_id)
     return bool(get_auth_manager().is_authorized_dag(method="GET", details=details, user=user))
+
+
+def may_see_all(project: ProjectConfig, user: Any) -> bool:
+    """Return whether a user may see all that has DAGs in a project: a picture has the names of everything."""
+    names = [*project.apps, *project.refused]
+    archives = [f"{name}__archive" for name in project.section("archives")]
+    # Without an application, nothing would be asked.
+    return bool(names) and all(_may_see(name, user) for name in names) and all(_may_read(dag, user) for dag in archives)
 
 
 def _allowed(app: str, user: Any) -> frozenset[str]:

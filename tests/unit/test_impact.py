@@ -20,6 +20,7 @@ from riverrun import (
     Joined,
     JoinWindows,
     Materialized,
+    Named,
     Produced,
     Riverrun,
     SessionWindows,
@@ -32,8 +33,10 @@ from riverrun import (
 )
 from riverrun.errors import ConfigError, RangeError, ReleaseError
 from riverrun.project.changes import impact_of_change
+from riverrun.project.graph_pictures import impact_document, impact_text
 from riverrun.project.impact import Effect, Part
-from riverrun.testing import TopologyTestDriver
+from riverrun.releases.topology import load_application
+from riverrun.testing import Cluster, TopologyTestDriver
 from tests.depth import depth
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ OUT = Produced(STRING, STRING)
 NUMBERS = Produced(STRING, LONG)
 GROUPED = Grouped(STRING, STRING)
 HOUR = timedelta(hours=1)
-INTERVAL = {"start": "2026-01-01", "end": "2026-01-03"}
+INTERVAL: dict[str, Any] = {"start": "2026-01-01", "end": "2026-01-03"}
 Built = Callable[[StreamsBuilder], object]
 
 
@@ -82,12 +85,28 @@ def rows(b: StreamsBuilder, topic: str = "t") -> KTable[str, str]:
     return b.table(topic, TEXTS, Materialized(STRING, STRING, name=f"rows-of-{topic}"))
 
 
+def versioned_store(name: str) -> Materialized[str, str]:
+    return Materialized(STRING, STRING, name=f"versions-of-{name}", history_retention=HOUR)
+
+
+def versions(b: StreamsBuilder, topic: str = "t") -> KTable[str, str]:
+    return b.table(topic, TEXTS, versioned_store(topic))
+
+
+def waiting(grace: timedelta) -> Joined[str, str, str]:
+    return Joined(STRING, STRING, grace_period=grace)
+
+
 def first_letter(_key: str, value: str) -> str:
     return value[:1]
 
 
 def pair(left: str, right: str | None) -> str:
     return f"{left}{right}"
+
+
+def chosen(_key: str, value: str | None, _context: Any) -> str:
+    return "out" if value == "one" else "elsewhere"
 
 
 async def answer(value: str) -> str:
@@ -150,6 +169,7 @@ NEED_NOT: dict[str, Built] = {
     "a repartitioned stream": lambda b: (
         texts(b).repartition().to_table(Materialized(STRING, STRING)).to_stream().to("out", OUT)
     ),
+    "a table that is watched": lambda b: rows(b).to_stream().peek(lambda _k, _v: None).to("out", OUT),
     "a table without outputs": rows,
     "a global table without joins": lambda b: b.global_table("t", TEXTS, Materialized(STRING, STRING, name="all")),
 }
@@ -203,8 +223,41 @@ MAY: dict[str, Built] = {
     ),
     "a stream that is looked up": lambda b: texts(b).map_values_async(answer).to("out", OUT),
     "a stream joined with the global table": lambda b: with_global(b).to("out", OUT),
+    "a stream in topics by its values": lambda b: texts(b).to(chosen, OUT),
+    "a table in topics by its values": lambda b: rows(b).to_stream().to(chosen, OUT),
 }
 """Readers of a corrected table that may take part."""
+
+ACTS: dict[str, Built] = {
+    "an action": lambda b: texts(b).foreach(print),
+    "an action at the end of a table": lambda b: rows(b).to_stream().peek(print),
+    "a printer": lambda b: texts(b).print(),
+}
+"""Readers that do something outside for each correction, and may take part."""
+
+BY_TIME: dict[str, Built] = {
+    "a versioned table": lambda b: versions(b).to_stream().to("out", OUT),
+    "a versioned table, filtered": lambda b: versions(b).filter(lambda _k, v: v != "no").to_stream().to("out", OUT),
+    "a versioned table counted by its values": lambda b: (
+        versions(b).group_by(lambda key, value: (value, key), GROUPED).count(Materialized(STRING, LONG))
+        .to_stream().to("out", NUMBERS)
+    ),
+    "a versioned table joined with a table": lambda b: (
+        versions(b).join(rows(b, "other"), pair).to_stream().to("out", OUT)
+    ),
+    "a stream as a versioned table": lambda b: texts(b).to_table(versioned_store("t")).to_stream().to("out", OUT),
+}  # fmt: skip
+"""Readers that keep the rows of a corrected table by their times, and may take part."""
+
+OF_THEN: dict[str, Built] = {
+    "a stream joined with a versioned table": lambda b: (
+        texts(b).left_join(versions(b, "other"), pair, joined=Joined(STRING, STRING)).to("out", OUT)
+    ),
+    "a stream that waits for a versioned table": lambda b: (
+        texts(b).left_join(versions(b, "other"), pair, joined=waiting(timedelta(minutes=1))).to("out", OUT)
+    ),
+}
+"""Readers that join the records of a corrected table with rows of their times, and may take part."""
 
 UNKNOWN: dict[str, Built] = {
     "a processor": lambda b: texts(b).process(Silent),
@@ -216,7 +269,12 @@ UNKNOWN: dict[str, Built] = {
 
 READERS = {
     name: (build, part)
-    for part, readers in ((Part.NEED_NOT, NEED_NOT), (Part.MUST, MUST), (Part.MAY, MAY), (Part.UNKNOWN, UNKNOWN))
+    for part, readers in (
+        (Part.NEED_NOT, NEED_NOT),
+        (Part.MUST, MUST),
+        (Part.MAY, MAY | ACTS | BY_TIME | OF_THEN),
+        (Part.UNKNOWN, UNKNOWN),
+    )
     for name, build in readers.items()
 }
 
@@ -296,6 +354,37 @@ def test_whoever_must_or_may_take_part_has_written_something_else(name: str) -> 
     assert written(build, before, corrections) != written(build, before | corrections, {})
 
 
+def piped_at(build: Built, records: list[tuple[str, str, int]]) -> list[tuple[bytes | None, bytes | None]]:
+    """Return what a reader writes for a value of one key in each topic, at its time (ms)."""
+    with TopologyTestDriver(built(build)) as driver:
+        topics = {topic for sub in built(build).sub_topologies() for topic in sub.source_topics}
+        for topic, value, at_ms in records:
+            if topic in topics:
+                driver.input_topic(topic, STRING, STRING).pipe_input("a", value, timestamp=at_ms)
+        return [(record.key, record.value) for record in driver.read_raw("out")]
+
+
+HOURS_MS = 3_600_000
+
+
+# What groups or joins a versioned table drops all but the newest row, and the table itself what is older than its history.
+WITHIN = [(name, 5 * HOURS_MS - 1) for name in BY_TIME if "counted" in name or "joined" in name]
+
+
+@pytest.mark.parametrize(("name", "at_ms"), [*((name, 0) for name in BY_TIME), *WITHIN])
+def test_a_versioned_table_may_keep_the_newer_of_two_wrong_rows(name: str, at_ms: int) -> None:
+    wrong, right = ("t", "wrong", 5 * HOURS_MS), ("t", "right", at_ms)
+    other = ("other", "x", 0)
+    assert last(piped_at(BY_TIME[name], [other, wrong, right])) != last(piped_at(BY_TIME[name], [other, right]))
+
+
+@pytest.mark.parametrize("name", OF_THEN)
+def test_a_row_of_then_may_be_forgotten_when_a_correction_comes(name: str) -> None:
+    early = [("other", "x", 0), ("t", "right", 1), ("t", "next", 9 * HOURS_MS), ("other", "y", 9 * HOURS_MS)]
+    late = [("other", "x", 0), ("t", "next", 9 * HOURS_MS), ("other", "y", 9 * HOURS_MS), ("t", "right", 1)]
+    assert set(piped_at(OF_THEN[name], late)) != set(piped_at(OF_THEN[name], early))
+
+
 # Generated projects: each application is some pipelines from a topic to another.
 
 
@@ -366,6 +455,12 @@ def projects(draw: st.DrawFn, *, has_cycles: bool) -> dict[str, list[Pipe]]:
     return found
 
 
+CHAINS = st.lists(st.sampled_from(["count", "table", "copy", "filter"]), min_size=3, max_size=5).map(
+    lambda kinds: {f"app-{number}": [Pipe(kind, number, number + 1)] for number, kind in enumerate(kinds)}
+)
+"""Projects each of whose applications reads what the one before it writes."""
+
+
 def project_of(tmp_path: Path, apps: dict[str, list[Pipe]]) -> Riverrun:
     def with_pipes(pipes: list[Pipe]) -> Built:
         def build(b: StreamsBuilder) -> None:
@@ -406,7 +501,7 @@ def test_a_change_reaches_what_a_walk_over_topics_reaches(tmp_path_factory: Any,
     graph = project.graph()
     for name in apps:
         for start, end in (("", ""), ("2026-01-01", "2026-01-03")):
-            impact = impact_of_change(project.config, graph, name, start=start, end=end)
+            impact = impact_of_change(load_application(project.config, name), graph, start=start, end=end)
             assert {each.member.name for each in impact.reached} == reachable(apps, name)
 
 
@@ -445,8 +540,100 @@ def test_parts_are_those_of_pipelines_one_after_another(tmp_path_factory: Any, a
     project = project_of(tmp_path_factory.mktemp("p"), apps)
     graph = project.graph()
     for name in apps:
-        impact = impact_of_change(project.config, graph, name)
+        impact = impact_of_change(load_application(project.config, name), graph)
         assert {each.member.name: each.part for each in impact.reached} == parts(apps, name)
+
+
+def restated(apps: dict[str, list[Pipe]], first: str) -> dict[str, bool]:
+    """An oracle for applications in the order of the flow: whether a backfill of the first one restates them, by name."""
+    effects: dict[int, set[Effect]] = {}
+    stale: set[int] = set()
+    found: dict[str, bool] = {}
+    for name, pipes in apps.items():
+        if name == first:
+            effects = {pipe.target: {C if pipe.kind in TABLES else S} for pipe in pipes}
+            continue
+        arrived = {
+            pipe: [
+                (effect is C and FLOW[how, effect][0] is Part.NEED_NOT, S if effect is S else FLOW[how, effect][1])
+                for how, source in inputs(pipe)
+                for effect in effects.get(source, ())
+            ]
+            for pipe in pipes
+        }
+        if any(arrived.values()):
+            found[name] = all(is_right for each in arrived.values() for is_right, _ in each)
+            found[name] &= stale.isdisjoint(source for pipe in pipes for _, source in inputs(pipe))
+        for pipe, each in arrived.items():
+            if each:
+                effects.setdefault(pipe.target, set()).update(effect for _, effect in each)
+                stale |= set() if found[name] else {pipe.target}
+    return found
+
+
+@settings(max_examples=depth(30, 400), deadline=None)
+@given(apps=projects(has_cycles=False) | CHAINS)
+def test_a_backfill_restates_what_reads_only_what_is_restated(
+    tmp_path_factory: Any, apps: dict[str, list[Pipe]]
+) -> None:
+    project = project_of(tmp_path_factory.mktemp("p"), apps)
+    graph = project.graph()
+    for name in apps:
+        impact = impact_of_change(load_application(project.config, name), graph, **INTERVAL)
+        expected = restated(apps, name)
+        assert {each.member.name: each.is_restated for each in impact.reached} == expected
+        assert all(each.is_restated == expected[each.writer.name] for each in impact.changed)
+
+
+@pytest.mark.parametrize("table", ["t", "u"])
+def test_a_global_table_reaches_its_own_joins_and_all_processors(tmp_path: Path, table: str) -> None:
+    def reader(b: StreamsBuilder) -> None:
+        tables = {topic: b.global_table(topic, TEXTS) for topic in "tu"}
+        for topic, each in tables.items():
+            node = Named(f"join-{topic}")
+            joined = texts(b, f"s-{topic}").join(each, pair, key_selector=lambda key, _value: key, named=node)
+            joined.to(f"o-{topic}", OUT)
+        texts(b, "other").process(Silent, named=Named("own")).to("of-own", OUT)
+
+    impact = of(tmp_path, first=lambda b: rows(b, "base").to_stream().to(table, OUT), reader=reader).impact("first")
+    assert impact.part_of("reader") is Part.UNKNOWN
+    assert [reason.node for reason in impact.reached[0].reasons] == [f"join-{table}", "own"]
+    assert [each.topic for each in impact.changed] == [f"o-{table}", "of-own"]
+
+
+@settings(max_examples=depth(30, 400), deadline=None)
+@given(apps=projects(has_cycles=True))
+def test_nothing_is_said_twice_and_nothing_contradicts_itself(
+    tmp_path_factory: Any, apps: dict[str, list[Pipe]]
+) -> None:
+    project = project_of(tmp_path_factory.mktemp("p"), apps)
+    graph = project.graph()
+    for name in apps:
+        for interval in ({}, INTERVAL):
+            impact = impact_of_change(load_application(project.config, name), graph, **interval)
+            lines = [line.strip() for line in impact_text(impact).splitlines()]
+            of_readers = [line for line in lines if line.startswith("app-") and line.count(": ") > 1]
+            assert len(of_readers) == len(set(of_readers))
+            for line in of_readers:
+                about, stays, _ = line.partition("its records stay")
+                assert not stays or [each for each in of_readers if each.startswith(about)] == [line]
+
+
+def test_what_arrives_in_two_ways_is_said_once(tmp_path: Path) -> None:
+    def middle(b: StreamsBuilder) -> None:
+        rows(b).to_stream().filter(lambda _k, _v: True).to("out", OUT)
+        rows(b, "other").join(b.table("again", TEXTS), pair).to_stream().to("out", OUT)
+
+    def reader(b: StreamsBuilder) -> None:
+        counted(texts(b, "out").group_by_key(GROUPED)).to("counts", NUMBERS)
+
+    def first(b: StreamsBuilder) -> None:
+        table(b)
+        rows(b, "more").to_stream().to("again", OUT)
+
+    text = impact_text(of(tmp_path, first=first, middle=middle, reader=reader).impact("first"))
+    (line,) = [line for line in text.splitlines() if line.startswith("  reader: out: ")]
+    assert line.endswith("counts corrections again")
 
 
 # What is said about a change.
@@ -483,6 +670,14 @@ def test_an_interval_changes_tables_that_can_be_computed_for_it(tmp_path: Path) 
     assert "where their interval is computed again" in impact.outputs["t"]
     assert [(each.topic, each.is_restated) for each in impact.changed] == [("out", False)]
     assert "which does not restate it" in impact.changed[0].text
+
+
+def test_what_reads_results_that_are_not_restated_is_not_restated_either(tmp_path: Path) -> None:
+    project = of(tmp_path, first=daily, counting=MUST["a count"], last=lambda b: b.table("out", TEXTS))
+    impact = project.impact("first", **INTERVAL)
+    assert [(str(each.member), each.is_restated) for each in impact.reached] == [("counting", False), ("last", False)]
+    assert "last: out: its writer counting cannot be restated" in impact_text(impact).partition("restated by")[0]
+    assert [each["restated"] for each in impact_document(impact)["reached"]] == [False, False]
 
 
 def test_an_interval_of_a_table_of_all_records_needs_them_all(tmp_path: Path) -> None:
@@ -532,10 +727,33 @@ def test_an_application_that_reads_its_own_output_is_not_downstream_of_itself(tm
     ],
 )
 def test_a_change_that_cannot_be_is_refused(
-    tmp_path: Path, given_: dict[str, str], error: type[Exception], message: str
+    tmp_path: Path, given_: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         of(tmp_path, first=table).impact(**given_)
+
+
+def test_the_versions_are_the_live_ones_if_these_are_asked_for() -> None:
+    def built_by(build: Built) -> Callable[[StreamsBuilder], Topology]:
+        def whole(builder: StreamsBuilder) -> Topology:
+            build(builder)
+            return builder.build()
+
+        return whole
+
+    with Cluster() as cluster:
+        for name in ("base", "t", "out"):
+            cluster.create_topic(name, 1)
+        versions = {"v2": built_by(lambda b: rows(b, "base").filter(lambda _k, _v: True).to_stream().to("t", OUT))}
+        project = cluster.project()
+        app = project.app("first", built_by(table), versions=versions)
+        project.app("reader", built_by(NEED_NOT["a table"]))
+        cluster.input_topic("base", STRING, STRING).pipe_input("a", "one")
+        app.run()
+        app.release("v2").reprocess().gate().cut()
+        assert project.impact("first").app.version == "v1"
+        assert project.impact("first", live=True).app.version == "v2"
+        assert project.impact("first", version="v1", live=True).app.version == "v1"
 
 
 def test_a_version_may_write_other_topics(tmp_path: Path) -> None:
@@ -545,3 +763,16 @@ def test_a_version_may_write_other_topics(tmp_path: Path) -> None:
     assert project.impact("first").part_of("reader") is Part.NEED_NOT
     found: Impact = project.impact("first", version="v2")
     assert (found.app.version, found.reached, list(found.outputs)) == ("v2", (), ["new"])
+    assert found.ended == {"t": ("reader",)}
+    assert "no longer written:\n  t: readers that get nothing more: reader" in impact_text(found)
+    assert impact_document(found)["ended"] == {"t": ["reader"]}
+    assert project.impact("first").ended == project.impact("first", version="v2", **INTERVAL).ended == {}
+
+
+def test_a_version_before_that_cannot_be_loaded_is_said(tmp_path: Path) -> None:
+    project = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    project.app("first", "nowhere:build", versions={"v2": built(table)})
+    project.app("reader", built(NEED_NOT["a table"]))
+    found = project.impact("first", version="v2")
+    assert found.part_of("reader") is Part.NEED_NOT
+    assert "which topics are no longer written is not known: Module 'nowhere'" in found.unknown[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from riverrun import (
+    LONG,
     STRING,
     Consumed,
     Grouped,
@@ -22,19 +24,24 @@ from riverrun import (
     Produced,
     Riverrun,
     StreamsBuilder,
+    TimeWindows,
 )
 from riverrun.cli.main import app
 from riverrun.config import OutputKind, ProjectConfig
 from riverrun.errors import ConfigError
-from riverrun.project.graph import Member, ProjectGraph, Read, ReaderKind, Write
-from riverrun.project.graph_pictures import as_picture, as_text, graph_document, neighbours_text
+from riverrun.project.flows import Flows
+from riverrun.project.graph import Arrival, Flow, Member, ProjectGraph, Read, ReaderKind, Write
+from riverrun.project.graph_pictures import as_picture, as_text, graph_document, neighbours_text, page_picture
 from riverrun.project.surprises import SurpriseKind, surprises
+from riverrun.runtime.layout import own_topics
 from riverrun.topology.graph import mermaid
 from riverrun.topology.svg import svg
 from tests.depth import depth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from riverrun.topology.nodes import GlobalStore
 
 TEXTS = Consumed(STRING, STRING)
 OUT = Produced(STRING, STRING)
@@ -109,12 +116,16 @@ def run(path: Path, *arguments: str) -> tuple[int, str]:
 
 
 def of(tmp_path: Path, **apps: Any) -> ProjectGraph:
+    return of_apps(tmp_path, **apps).graph()
+
+
+def of_apps(tmp_path: Path, **apps: Any) -> Riverrun:
     project = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
     for name, build in apps.items():
         builder = StreamsBuilder()
         build(builder)
         project.app(name, builder.build())
-    return project.graph()
+    return project
 
 
 def texts(graph: ProjectGraph) -> dict[SurpriseKind, list[str]]:
@@ -201,6 +212,52 @@ def test_what_cannot_be_loaded_is_named_and_hides_nothing_else(tmp_path: Path) -
     assert "  export none is not known" in output.partition("not known:")[2].partition("need not")[0]
 
 
+class Raising:
+    """A processor and transformer of a user, of which no object can be made without its service."""
+
+    def __init__(self) -> None:
+        raise ConnectionError("the service is away")
+
+    def init(self, context: Any) -> None: ...
+
+    def process(self, record: Any) -> None: ...
+
+    def transform(self, _key: Any, value: Any) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("users", ["process", "process_values", "transform_values"])
+def test_no_object_of_a_user_is_made(tmp_path: Path, users: str) -> None:
+    def build(b: StreamsBuilder) -> None:
+        rows = b.table("t", TEXTS)
+        getattr(rows if users == "transform_values" else rows.to_stream(), users)(Raising)
+        rows.to_stream().to("out", OUT)
+
+    def windows(b: StreamsBuilder) -> None:
+        days = b.stream("s", TEXTS).process_values(Raising).group_by_key(Grouped(STRING, STRING))
+        days.windowed_by(TimeWindows.of(timedelta(days=1))).count(Materialized(STRING, LONG)).to_stream().to("t")
+
+    project = of_apps(tmp_path, own=build, windows=windows)
+    graph = project.graph()
+    assert graph.unknown == {}
+    assert [edge.topic for edge in graph.writes] == ["out", "t"]
+    told = project.impact("windows", start="2026-01-01", end="2026-01-02").outputs["t"]
+    assert "depends on a processor of your own, KSTREAM-PROCESSVALUES-" in told
+
+
+def test_an_application_whose_edges_cannot_be_found_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(store: GlobalStore) -> Any:
+        raise SystemExit(store.source.topics[0])
+
+    monkeypatch.setattr(Flows, "of_global", lambda _self, store: broken(store))
+    graph = of(tmp_path, one=lambda b: b.global_table("g", TEXTS), other=lambda b: b.table("t", TEXTS))
+    assert graph.unknown == {"one": "SystemExit: sys.exit('g') was called"}
+    assert [member.name for member in graph.members] == ["other"]
+
+
 def test_members_come_after_those_that_they_read_from() -> None:
     graph = chain("c", "b", "a")
     assert [member.name for member in replace(graph, members=graph.members[::-1]).ordered()] == ["c", "b", "a"]
@@ -209,9 +266,9 @@ def test_members_come_after_those_that_they_read_from() -> None:
 def chain(*names: str, closed: bool = False) -> ProjectGraph:
     """Applications, each of which reads what the one before it writes."""
     members = tuple(map(Member, names))
-    reads = tuple(Read(after, before.name, STREAM) for before, after in pairwise(members))
-    if closed:
-        reads += (Read(members[0], members[-1].name, STREAM),)
+    pairs = [*pairwise(members), *([(members[-1], members[0])] if closed else [])]
+    ways = {name: passed_on(name, [(name, name)]) for name in names}
+    reads = tuple(Read(after, before.name, STREAM, rows=ways[after.name]) for before, after in pairs)
     return ProjectGraph(members, reads, tuple(Write(member, member.name) for member in members))
 
 
@@ -245,6 +302,35 @@ def test_a_cycle_is_said_with_its_topics() -> None:
     assert texts(chain("a", "b", "c")) == {}
 
 
+def test_an_application_that_reads_what_it_writes_without_a_way_back_is_no_cycle(tmp_path: Path) -> None:
+    def steps(b: StreamsBuilder) -> None:
+        b.stream("a", TEXTS).to("b", OUT)
+        b.stream("b", TEXTS).to("c", OUT)
+
+    def back(b: StreamsBuilder) -> None:
+        b.stream("c", TEXTS).filter(lambda _k, _v: False).to("a", OUT)
+
+    assert SurpriseKind.CYCLE not in texts(of(tmp_path, steps=steps))
+    assert texts(of(tmp_path / "closed", steps=steps, back=back))[SurpriseKind.CYCLE] == [
+        "a cycle: back writes a, which steps reads, steps writes b, which steps reads, steps writes c, which back reads"
+    ]
+
+
+def test_a_cycle_with_many_ways_through_it_is_said() -> None:
+    # Twenty layers of three members, each of which reads what the layer before writes: a thousand million ways.
+    layers = [[Member(f"m-{layer}-{number}") for number in range(3)] for layer in range(20)]
+    reads = tuple(
+        Read(member, before.name, STREAM, rows=passed_on(member.name, [(member.name, member.name)]))
+        for above, layer in zip([layers[-1], *layers], layers, strict=False)
+        for member in layer
+        for before in above
+    )
+    members = tuple(member for layer in layers for member in layer)
+    graph = ProjectGraph(members, reads, tuple(Write(member, member.name) for member in members))
+    (said,) = texts(graph)[SurpriseKind.CYCLE]
+    assert said.count(", which ") == len(layers)
+
+
 def test_readers_of_staging_and_internal_topics_are_said(tmp_path: Path) -> None:
     more = """
 [neighbours.early]
@@ -259,6 +345,25 @@ reads = ["totals-v2-staging-totals", "totals-v1-totals-changelog", "totals-v3-st
             "neighbour early reads totals-v1-totals-changelog, an internal topic of totals-v1: its records are no interface"
         ],
     }
+
+
+IDS = st.text("a-", min_size=1, max_size=6).filter(lambda text: not text.startswith("-") and not text.endswith("-"))
+ENDS = st.sampled_from(["", "-staging-t", "-s-changelog", "-s-repartition", "-staging-s-changelog", "-t"])
+
+
+@settings(max_examples=depth(100, 1000), deadline=None)
+@given(ids=st.sets(IDS, max_size=4), topics=st.sets(st.tuples(IDS, ENDS).map("".join), max_size=4))
+def test_the_owner_of_a_private_topic_is_the_one_that_layouts_know(ids: set[str], topics: set[str]) -> None:
+    reads = tuple(Read(Member("reader"), topic, STREAM) for topic in sorted(topics))
+    graph = ProjectGraph((Member("reader"),), reads, application_ids={each: each for each in ids})
+    said = texts(graph)
+    for topic in topics:
+        staged = max((each for each in ids if topic.startswith(f"{each}-staging-")), key=len, default="")
+        (owner,) = [each for each in ids if own_topics(each, [topic], ids)] or [""]
+        found = [text for kind in said.values() for text in kind if f" {topic}, " in text]
+        what = f"a staging topic of {staged}:" if staged else f"an internal topic of {owner}:"
+        assert len(found) == bool(staged or owner)
+        assert all(what in text for text in found)
 
 
 @pytest.mark.parametrize(("pattern", "is_said"), [("t|.*-t", True), (".*", True), ("t|u", False)])
@@ -408,6 +513,14 @@ def test_a_long_chain_is_drawn() -> None:
     assert len(as_text(chain(*names), ()).splitlines()) == 2 * len(names)
 
 
+def test_a_page_has_no_picture_that_is_too_large() -> None:
+    picture, lack = page_picture(chain("a", "b"))
+    assert (picture.startswith("<svg"), lack) == (True, "")
+    picture, lack = page_picture(chain(*(f"app-{number}" for number in range(1000))))
+    assert picture == ""
+    assert lack == "There are 3998 parts: this is too large for a picture here. riverrun plan shows them as text."
+
+
 def test_surprises_are_below_the_picture(tmp_path: Path) -> None:
     output = run(shop(tmp_path, '[neighbours.other]\nwrites = ["orders"]\n'), "plan")[1]
     assert output.endswith("\nSurprising:\n  orders and neighbour other write to orders\n")
@@ -445,6 +558,7 @@ need not take part:
     output = run(path, "plan", "totals", "--from", "2026-01-01", "--to", "2026-01-02")[1]
     assert "cannot be restated:\n  export lake: totals: adds a row for each correction\n" in output
     assert "restated by corrections:\n  alerts: totals:" in output
+    assert output.endswith("unless --version says otherwise. --live takes those that are live.\n")
     assert "  no member of the project reads what it writes" in run(path, "plan", "alerts")[1]
     document = json.loads(run(path, "plan", "totals", "--json")[1])
     assert {each["member"]: each["part"] for each in document["reached"]} == {
@@ -461,13 +575,46 @@ def test_options_that_do_not_fit_together_are_refused(tmp_path: Path, arguments:
 
 
 def test_describe_names_the_neighbours_of_an_application(tmp_path: Path) -> None:
-    output = run(shop(tmp_path), "describe", "totals", "--version", "v1")[1]
+    output = run(shop(tmp_path), "describe", "totals", "--version", "v1", "--neighbours")[1]
     assert output.endswith("""\
 Neighbours:
   reads orders as a stream, from orders
   writes totals, a table, for alerts, export lake, export shelf, neighbour billing
 """)
-    assert neighbours_text(chain("a"), "a") == neighbours_text(chain("a"), "b") == ""
+    assert neighbours_text(chain("a"), "a") == neighbours_text(chain("a"), "b") == "Neighbours:\n  none"
+
+
+def test_describe_says_of_what_nothing_is_known(tmp_path: Path) -> None:
+    path = shop(tmp_path, '[apps.broken]\ntopology = "nowhere:build"\n')
+    output = run(path, "describe", "totals", "--version", "v1", "--neighbours")[1]
+    assert "\n  broken is not known: Module 'nowhere' cannot be imported" in output.partition("Neighbours:")[2]
+    assert "broken" not in run(path, "describe", "totals", "--version", "v1")[1]
+
+
+@pytest.mark.parametrize("form", ["mermaid", "svg", "html"])
+def test_a_picture_of_one_application_has_no_neighbours(tmp_path: Path, form: str) -> None:
+    arguments = ("describe", "totals", "--version", "v1", "--neighbours", "--format", form)
+    assert run(shop(tmp_path), *arguments)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "built"),
+    [
+        (["describe", "totals", "--version", "v1"], ["totals"]),
+        (["describe", "totals", "--version", "v1", "--neighbours"], ["totals", "orders", "alerts"]),
+        (["plan"], ["orders", "totals", "alerts"]),
+        (["plan", "totals"], ["totals", "orders", "alerts"]),
+        # Two versions, one of which is replaced.
+        (["plan", "totals", "--version", "v2"], ["totals", "orders", "alerts", "totals"]),
+    ],
+)
+def test_a_command_builds_each_application_once(tmp_path: Path, arguments: list[str], built: list[str]) -> None:
+    path, noted = shop(tmp_path), tmp_path / "built"
+    (module,) = tmp_path.glob("*.py")
+    told = re.sub(r"def (\w+)\(builder\):\n", rf"\g<0>    open({str(noted)!r}, 'a').write('\1 ')\n", module.read_text())
+    module.write_text(told)
+    assert run(path, *arguments)[0] == 0
+    assert noted.read_text().split() == built
 
 
 @pytest.mark.parametrize("form", ["mermaid", "svg"])
@@ -487,7 +634,7 @@ def test_any_graph_can_be_shown_and_each_edge_is_in_it(reads: Any, writes: Any) 
     members: Mapping[str, Member] = {name: Member(name) for name in "abcd"}
     graph = ProjectGraph(
         tuple(members.values()),
-        tuple(Read(members[name], topic, STREAM) for name, topic in reads),
+        tuple(Read(members[name], topic, STREAM, rows=passed_on(name, writes)) for name, topic in reads),
         tuple(Write(members[name], topic) for name, topic in writes),
     )
     lines = [line.lstrip("│├└─ ") for line in as_text(graph, ()).splitlines()]
@@ -501,11 +648,17 @@ def test_any_graph_can_be_shown_and_each_edge_is_in_it(reads: Any, writes: Any) 
     )
     assert mermaid(picture).count(" --> ") >= len(reads) + len(writes)
     assert svg(picture, "all").count('class="group"') == len(members)
-    below = {name: {other.name for other in graph.after(members[name])} for name in members}
-    assert {member.name for cycle in graph.cycles() for member in cycle} == {
-        name for name in members if _reaches(below, name, name, frozenset())
-    }
+    after: dict[str, set[str]] = {topic: set() for topic in graph.topics}
+    for reader, topic in reads:
+        after[topic] |= {written for writer, written in writes if writer == reader}
+    in_cycles = {topic for topic in after if _reaches(after, topic, topic, frozenset())}
+    assert {topic for cycle in graph.cycles() for topic in cycle} == in_cycles
     assert len([each for each in surprises(graph) if each.kind is SurpriseKind.CYCLE]) == len(graph.cycles())
+
+
+def passed_on(name: str, writes: Any) -> Flow:
+    """The way of a reader that passes everything on to all topics that it writes."""
+    return Flow(outputs={topic: frozenset({Arrival.KEYED}) for writer, topic in writes if writer == name})
 
 
 def _reaches(below: dict[str, set[str]], start: str, end: str, seen: frozenset[str]) -> bool:

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 Code = Annotated[bool, flag("--code", "Also show the code that tasks generate, and why nodes are left out of it.")]
 
+Neighbours = Annotated[
+    bool,
+    flag(
+        "--neighbours",
+        "Also name the writers of topics that it reads, and the readers of those that it writes. This loads all applications.",
+    ),
+]
+
 
 class Format(StrEnum):
     """A way to show a topology."""
@@ -41,16 +49,17 @@ def describe(
     app: App,
     version: Version = None,
     code: Code = False,  # noqa: FBT002 # an option
+    neighbours: Neighbours = False,  # noqa: FBT002 # an option
     form: As = Format.TEXT,
 ) -> None:
-    """Show an application's topology as Kafka Streams describes it, or as a picture. With --version it asks no broker.
-
-    Below it are its neighbours: the writers of topics that it reads, and the readers of those that it writes.
-    """
-    if code and form is not Format.TEXT:
-        raise typer.BadParameter(f"--format {form.value} does not show code: leave out --code", param_hint="--code")
+    """Show an application's topology as Kafka Streams describes it, or as a picture. With --version it asks no broker."""
+    for is_asked, option in ((code, "code"), (neighbours, "neighbours")):
+        if is_asked and form is not Format.TEXT:
+            message = f"--format {form.value} does not show {option}: leave out --{option}"
+            raise typer.BadParameter(message, param_hint=f"--{option}")
     from riverrun.project.app import described, generated_code
     from riverrun.project.graph_pictures import neighbours_text
+    from riverrun.project.members import graph_of
 
     project = settings_of(context).project()
     application = project.app(app, version=version).loaded()
@@ -59,9 +68,8 @@ def describe(
         return
     echo(application.topology.describe().rstrip())
     echo(f"Fingerprint: {application.topology.fingerprint()}")
-    neighbours = neighbours_text(project.graph({app: application.version}), app)
     if neighbours:
-        echo(neighbours)
+        echo(neighbours_text(graph_of(project.config, kafka=project.cluster.kafka, loaded={app: application}), app))
     if code:
         echo(f"\n{generated_code(application)}".rstrip())
 

@@ -10,6 +10,10 @@ import typer
 from riverrun.cli.project import flag, settings_of
 from riverrun.cli.release import AsJson, CommandOutcome, report
 
+_ASSUMED = (
+    "Versions are the first ones of streams.toml, unless --version says otherwise. --live takes those that are live."
+)
+
 
 class Form(StrEnum):
     """A way to show a project."""
@@ -50,7 +54,6 @@ def plan(
     take part. With --from and --to, show what a backfill of that interval means. Nothing is changed. Brokers are asked only
     with --live.
     """
-    from riverrun.project.changes import impact_of_change
     from riverrun.project.graph_pictures import as_picture, as_text, graph_document, impact_document, impact_text
     from riverrun.project.surprises import surprises
     from riverrun.topology.graph import mermaid
@@ -61,12 +64,10 @@ def plan(
 
     def planned() -> CommandOutcome:
         if app is not None:
-            project.app(app, version=version)
-        versions = {name: project.app(name).version for name in project.config.apps} if live else {}
-        graph = project.graph(versions | ({app: version} if app and version else {}))
-        if app is not None:
-            found = impact_of_change(project.config, graph, app, start=start, end=end, kafka=project.cluster.kafka)
-            return CommandOutcome(impact_text(found), impact_document(found))
+            found = project.impact(app, version=version, start=start, end=end, live=live)
+            text = impact_text(found)
+            return CommandOutcome(f"{text}\n{_ASSUMED}" if start and not live else text, impact_document(found))
+        graph = project.graph({name: project.app(name).version for name in project.config.apps} if live else None)
         if form is Form.TEXT:
             told = surprises(graph)
             return CommandOutcome(as_text(graph, told), graph_document(graph, told))

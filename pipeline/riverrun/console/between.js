@@ -2,6 +2,7 @@
 import { byId, drawPicture, element } from "/page.js";
 
 export function showBetween({ picture, surprising, unknown }) {
-  drawPicture(byId("graph"), picture, "riverrun plan shows the project as text.");
+  if (picture) drawPicture(byId("graph"), picture, "riverrun plan shows the project as text.");
+  else byId("graph").replaceChildren();
   byId("surprising").replaceChildren(...[...surprising, ...unknown].map((text) => element("li", text)));
 }

@@ -22,14 +22,14 @@ from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry, known_
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import CONTROL_TOPIC, Step
-from riverrun.project.graph_pictures import as_picture
+from riverrun.project.graph_pictures import page_picture
+from riverrun.project.members import graph_of
 from riverrun.project.surprises import surprises
 from riverrun.releases.topology import load_application
 from riverrun.service.connections import scheme_of
 from riverrun.service.history import KEPT_MS, Ring
 from riverrun.service.peers import Members, NoAnswerError
 from riverrun.spark.runs import RunLog
-from riverrun.topology.svg import svg
 from riverrun.worker.group.protocol import servers_of
 
 if TYPE_CHECKING:
@@ -143,9 +143,19 @@ class Looking:
         apps = [*self._threads.map(lambda app: app.look(admin, notes), self._apps.values()), *self._refused]
         known = [run_object(run) for run in runs if run.app in self._apps]
         live = {app["name"]: app["release"]["live"] for app in apps if "release" in app}
-        seen = {"at": now_ms, "seen_at": now_ms, "apps": apps, "runs": known, "graph": self._graph.look(live)}
+        seen = {
+            "at": now_ms,
+            "seen_at": now_ms,
+            "apps": apps,
+            "runs": known,
+            "graph": self._graph.look(live, self._loaded(live)),
+        }
         self._seen = self._seen | seen
         return self._seen
+
+    def _loaded(self, live: Mapping[str, str]) -> dict[str, Application]:
+        found = {name: self._apps[name].loaded.get(version) for name, version in live.items()}
+        return {name: application for name, application in found.items() if application is not None}
 
     def between(self) -> dict[str, Any]:
         """Return the picture of the graph at the last look, and what is surprising about it, as a JSON object."""
@@ -165,18 +175,29 @@ class _GraphLook:
         self._project = project
         self.document: dict[str, Any] = {"name": "", "picture": "", "surprising": [], "unknown": []}
 
-    def look(self, live: Mapping[str, str]) -> str:
+    def look(self, live: Mapping[str, str], loaded: Mapping[str, Application]) -> str:
         """Return the name of the graph of these versions, by which a page knows that there is another picture."""
         name = ", ".join(f"{app} {version}" for app, version in live.items()) or "nothing is live"
         if name != self.document["name"]:
-            graph = self._project.graph(live)
-            self.document = {
-                "name": name,
-                "picture": svg(as_picture(graph), "Topics between applications"),
-                "surprising": [each.text for each in surprises(graph)],
-                "unknown": [redacted(f"{member} is not known: {why}") for member, why in graph.unknown.items()],
-            }
+            try:
+                found = self._drawn(live, loaded)
+            # The state of the applications is shown without it.
+            except Exception as error:
+                log.exception("cannot draw the project")
+                unknown = [redacted(f"the topics are not known: {type(error).__name__}: {error}")]
+                found = {"picture": "", "surprising": [], "unknown": unknown}
+            self.document = {"name": name, **found}
         return name
+
+    def _drawn(self, live: Mapping[str, str], loaded: Mapping[str, Application]) -> dict[str, Any]:
+        graph = graph_of(self._project.config, live, self._project.cluster.kafka, loaded)
+        picture, lack = page_picture(graph)
+        unknown = [redacted(f"{member} is not known: {why}") for member, why in graph.unknown.items()]
+        return {
+            "picture": picture,
+            "surprising": [each.text for each in surprises(graph)],
+            "unknown": [*unknown, *([lack] if lack else [])],
+        }
 
 
 class _Read:
@@ -202,7 +223,8 @@ class _AppLook:
         self._name = name
         self._config = project.app(name).config
         self._instances = Instances(project.app(name), asking)
-        self._loaded: dict[str, Application] = {}
+        # Loaded once: loading runs users' code, which may be slow or have effects.
+        self.loaded: dict[str, Application] = {}
 
     def look(self, admin: Admin, notes: Mapping[str, bytes]) -> dict[str, Any]:
         """Return the state of the application as a JSON object."""
@@ -241,10 +263,9 @@ class _AppLook:
         return found
 
     def _application(self, version: str) -> Application:
-        # Loaded once: loading runs users' code, which may be slow or have effects.
-        if version not in self._loaded:
-            self._loaded[version] = load_application(self._project, self._name, version=version, kafka=self._kafka)
-        return self._loaded[version]
+        if version not in self.loaded:
+            self.loaded[version] = load_application(self._project, self._name, version=version, kafka=self._kafka)
+        return self.loaded[version]
 
 
 def _versions(release: Release, config: AppConfig) -> list[str]:

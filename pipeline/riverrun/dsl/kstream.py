@@ -439,8 +439,15 @@ class KStream(Generic[K, V]):
         # A user's name does not consume a number, as in Kafka Streams.
         name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSVALUES-")
         check_supplier(supplier, PROCESSOR)
-        self._add(name, lambda: UserFixedKeyProcessor(supplied(supplier, PROCESSOR)), supplier)
-        self._plan.add_step(lambda topology: connect_stores(topology, name, supplier, state_stores))
+        check_columns(supplier, self._value_serde)
+        parent = self._node
+
+        def write(topology: Topology) -> None:
+            operator = lambda: UserFixedKeyProcessor(supplied(supplier, PROCESSOR))  # noqa: E731 - one line
+            add_operator(topology, name, operator, parent, functions=(supplier,), calls_users_object=True)
+            connect_stores(topology, name, supplier, state_stores)
+
+        self._plan.add_step(write)
         return self._with_values(name)
 
     @checked()

@@ -242,7 +242,8 @@ def transformed(
         )
 
     def write(topology: Topology) -> None:
-        add_operator(topology, name, operator, parent.node.name, functions=("transform", supplier))
+        functions = ("transform", supplier)
+        add_operator(topology, name, operator, parent.node.name, functions=functions, calls_users_object=True)
         if store is not None:
             topology.add_state_store(store, name)
         connect_stores(topology, name, supplier, state_stores)

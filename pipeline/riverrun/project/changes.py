@@ -6,16 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from riverrun.config import OutputKind
-from riverrun.errors import ConfigError, ReleaseError
+from riverrun.errors import ConfigError, ReleaseError, StreamsError
 from riverrun.project.graph import Member
 from riverrun.project.impact import Effect, impact_of
 from riverrun.releases.scope import Scope, require_repairable, scope_of
-from riverrun.releases.topology import load_application, outputs
+from riverrun.releases.topology import outputs
 
 if TYPE_CHECKING:
-    from riverrun.config import ProjectConfig
     from riverrun.hosting.application import Application
-    from riverrun.kafka.door import Kafka
     from riverrun.project.graph import ProjectGraph
     from riverrun.project.impact import Impact
     from riverrun.topology.outputs import Output
@@ -25,37 +23,53 @@ _TABLE = "a table: rows that differ are published as corrections"
 
 
 def impact_of_change(
-    project: ProjectConfig,
+    application: Application,
     graph: ProjectGraph,
-    name: str,
     *,
     start: str = "",
     end: str = "",
-    kafka: Kafka | None = None,
+    before: Application | StreamsError | None = None,
 ) -> Impact:
     """Return what a release of an application means for others; with an interval, what a backfill means. It asks no broker.
 
+    Args:
+        application: The application, in the version that is released or computes the interval.
+        graph: The graph of the project.
+        start: Where the interval begins; empty for a release.
+        end: Where the interval ends.
+        before: The version that a release replaces, or the reason why it cannot be loaded; None if there is none.
+
     Raises:
-        ConfigError: If there is no such application, it cannot be loaded, or only one end of an interval is known.
+        ConfigError: If only one end of an interval is known.
         RangeError: If an end of the interval is no time.
         ReleaseError: If the interval is empty.
     """
     if bool(start) != bool(end):
         has, lacks = ("start", "end") if start else ("end", "start")
         raise ConfigError(f"The interval to backfill has no {lacks}, only its {has}", hint="Name both, or neither.")
-    member = graph.application(name)
-    # If it could not be loaded for the graph, this raises the error.
-    application = load_application(project, name, version=member.version if member else None, kafka=kafka)
-    member = member or Member(name, version=application.version)
+    name = application.config.name
+    member = graph.application(name) or Member(name, version=application.version)
     if not start:
         told = {topic: _released(output) for topic, output in outputs(application).items()}
-        return impact_of(graph, member, told)
+        return _with_ends(impact_of(graph, member, told), graph, before)
     scope = scope_of(start, end)
     if scope.start_ms >= scope.end_ms:
         message = f"{name}: the interval to backfill is empty: {scope}"
         raise ReleaseError(message, hint="It begins at its start, and ends before its end.")
     told = {topic: _backfilled(application, output, scope) for topic, output in outputs(application).items()}
     return impact_of(graph, member, told, str(scope))
+
+
+def _with_ends(impact: Impact, graph: ProjectGraph, before: Application | StreamsError | None) -> Impact:
+    """Return the impact with topics of the version before that are no longer written, and their readers."""
+    if before is None:
+        return impact
+    if isinstance(before, StreamsError):
+        unknown = f"which topics are no longer written is not known: {before.message}"
+        return replace(impact, unknown=(*impact.unknown, unknown))
+    ended = [topic for topic in outputs(before) if topic not in impact.outputs]
+    readers = {topic: [str(edge.reader) for edge in graph.readers(topic)] for topic in ended}
+    return replace(impact, ended={topic: tuple(dict.fromkeys(names)) for topic, names in readers.items()})
 
 
 def _released(output: Output) -> tuple[Effect, str]:

@@ -17,12 +17,12 @@ from riverrun.operators.joins import (
 from riverrun.operators.lookups import StreamLookup
 from riverrun.operators.sessions import StreamSessionWindowAggregate
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
+from riverrun.operators.stateless import Peek, Print
 from riverrun.operators.stream_joins import StreamSelfJoin, StreamStreamJoin
 from riverrun.operators.table_joins import TableJoinSide
-from riverrun.operators.table_transforms import TableTransformValues
-from riverrun.operators.tables import ToStream
+from riverrun.operators.tables import StoreGetter, ToStream
 from riverrun.project.graph import Arrival, Flow, Step, Use
-from riverrun.releases.topology import runs_a_users_object
+from riverrun.state.api import StoreKind
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
 
 if TYPE_CHECKING:
@@ -48,8 +48,11 @@ _TWICE: tuple[tuple[tuple[type, ...], Use, Arrival], ...] = (
 )
 """Operators that keep something of each record of a stream, and how corrections leave them."""
 _LOOK_UP = (StreamTableJoin, StreamTableLeftJoin, StreamVersionedTableJoin, BufferedStreamTableJoin)
-_OF_TODAY = (StreamTableJoin, StreamTableLeftJoin, StreamLookup)
-"""Operators that look up what is there now; joins with versioned tables find the row of the record's time."""
+_OF_ROWS = (StreamTableJoin, StreamTableLeftJoin)
+_OF_TODAY = (*_OF_ROWS, StreamLookup)
+"""Operators that look up what is there now."""
+_OF_THEN = (StreamVersionedTableJoin, BufferedStreamTableJoin)
+"""Operators that look up the row of the record's time."""
 _ONLY_READ = (*_LOOK_UP, TableJoinSide, SubscriptionJoin, ForeignTableJoin, ResponseJoin)
 """Operators that do not write to some of the stores that they use."""
 
@@ -69,8 +72,9 @@ class Flows:
                 self._sources.setdefault(topic, []).append(node.name)
         access = [sub.store_access for sub in topology.sub_topologies()]
         self._stores = {name: stores for each in access for name, stores in each.items()}
+        self._versioned = {name for name, store in topology.stores.items() if store.kind is StoreKind.VERSIONED}
         self._operators = {
-            node.name: node.supplier() if node.is_operator else None
+            node.name: None if node.is_users_own else node.supplier()
             for node in topology.nodes.values()
             if isinstance(node, ProcessorNode)
         }
@@ -81,11 +85,12 @@ class Flows:
 
     def of_global(self, store: GlobalStore) -> Flow:
         """Return the way of corrections of a global table."""
-        # Joins with tables of tasks are connected to their stores, and those with global tables to none.
-        joins = [name for name, operator in self._operators.items() if isinstance(operator, _LOOK_UP)]
-        joins = [name for name in joins if not self._stores.get(name)]
-        own = [name for name in self._operators if self._is_own(name)] if not joins else []
-        steps = {Step(name, Use.LOOKS_UP): None for name in joins} | {Step(name, Use.OWN_CODE): None for name in own}
+        table = StoreGetter(store.store.name)
+        at_once = ((name, each) for name, each in self._operators.items() if isinstance(each, _OF_ROWS))
+        joins = [name for name, operator in at_once if operator.open_table == table]
+        # Processors need no connection to a global store.
+        own = [name for name in self._operators if self._is_own(name)]
+        steps = {Step(name, Use.LOOKS_UP): None for name in joins} | {Step(name, Use.MAY_LOOK_UP): None for name in own}
         if not store.processor.is_operator:
             steps[Step(store.processor.name, Use.OWN_CODE)] = None
         waiting = [(child, Arrival.LATER) for name in joins for child in self._children.get(name, ())]
@@ -105,14 +110,16 @@ class Flows:
                 if node.topic in self._topology.repartition_topics:
                     waiting += [(source, arrival) for source in self._sources.get(str(node.topic), ())]
                 else:
-                    topic = node.topic if isinstance(node.topic, str) else self._chosen
-                    outputs.setdefault(topic, set()).add(arrival)
+                    topic, written = self._written(node, arrival)
+                    outputs.setdefault(topic, set()).add(written)
                 continue
             leaving = arrival
             if isinstance(node, ProcessorNode):
                 use, leaving = self._passed(node, arrival)
                 if use is not None:
                     steps[Step(name, use)] = None
+                if leaving is not Arrival.LATER and self._keeps_versions(node):
+                    steps[Step(name, Use.BY_TIME)] = None
                 for step, later in self._over_stores(node, leaving):
                     steps[step] = None
                     waiting += [(child, later) for child in self._children.get(step.node, ())]
@@ -121,22 +128,33 @@ class Flows:
         ordered = sorted(steps, key=lambda step: (places.get(step.node, -1), step.use.value))
         return Flow(tuple(ordered), {topic: frozenset(outputs[topic]) for topic in sorted(outputs)})
 
+    def _written(self, sink: SinkNode, arrival: Arrival) -> tuple[str, Arrival]:
+        if isinstance(sink.topic, str):
+            return sink.topic, arrival
+        # A corrected row may go to another topic than the old one, which stays.
+        return self._chosen, arrival if arrival is Arrival.LATER else Arrival.FURTHER
+
     def _passed(self, node: ProcessorNode, arrival: Arrival) -> tuple[Use | None, Arrival]:
         """Return what a node does with corrections, and how these leave it."""
         operator = self._operators[node.name]
         if arrival is Arrival.LATER:
             return None, arrival
         if self._is_own(node.name):
-            return Use.OWN_CODE, arrival if isinstance(operator, TableTransformValues) else Arrival.FURTHER
+            # Rows reach no users' objects but transformers of tables.
+            return Use.OWN_CODE, arrival if arrival is Arrival.ROWS else Arrival.FURTHER
         for kinds, use, leaving in _TWICE:
             if isinstance(operator, kinds):
                 return use, leaving
+        if isinstance(operator, Peek | Print) and node.name not in self._children:
+            return Use.ACTS, arrival
         if isinstance(operator, ToStream):
             return None, Arrival.KEYED
         if node.lineage in {Lineage.TABLE, Lineage.ROWS}:
             return Use.REKEYS if arrival is Arrival.FURTHER else None, Arrival.ROWS
         is_kept = arrival is Arrival.ROWS or node.lineage is Lineage.KEPT
         leaving = arrival if is_kept else Arrival.FURTHER
+        if isinstance(operator, _OF_THEN):
+            return Use.LOOKS_UP_THEN, leaving
         return (Use.LOOKS_UP_NOW if isinstance(operator, _OF_TODAY) else None), leaving
 
     def _over_stores(self, node: ProcessorNode, arrival: Arrival) -> Iterator[tuple[Step, Arrival]]:
@@ -152,6 +170,11 @@ class Flows:
             elif self._is_own(name):
                 yield Step(name, Use.OWN_CODE), Arrival.LATER if arrival is Arrival.LATER else Arrival.FURTHER
 
+    def _keeps_versions(self, node: ProcessorNode) -> bool:
+        if isinstance(self._operators[node.name], _ONLY_READ):
+            return False
+        return not self._versioned.isdisjoint(self._stores.get(node.name, ()))
+
     def _is_own(self, name: str) -> bool:
         node = self._topology.nodes[name]
-        return isinstance(node, ProcessorNode) and runs_a_users_object(node, self._operators[name])
+        return isinstance(node, ProcessorNode) and node.is_users_own

@@ -71,9 +71,13 @@ class Use(Enum):
     REMEMBERS = "may take corrections for repetitions, and drop them"
     LOOKS_UP = "has joined earlier records with the old rows"
     LOOKS_UP_NOW = "joins corrections with present rows or answers, not with those of then"
+    LOOKS_UP_THEN = "joins corrections with rows of their times, as far as these are still known"
+    BY_TIME = "keeps rows by their times, and may pass no correction of older ones on"
     REKEYS = "may keep old rows under other keys"
     ADDS = "adds a row for each correction"
+    ACTS = "acts on each correction as well"
     OWN_CODE = "is a processor of your own, which may remember records"
+    MAY_LOOK_UP = "is a processor of your own, which may look up its rows"
     UNKNOWN = "is outside the project: its use of records is not known"
 
 
@@ -200,13 +204,24 @@ class ProjectGraph:
         upstream = {member: sum(member in found for found in self._below.values()) for member in self.members}
         return tuple(sorted(self.members, key=upstream.__getitem__))
 
-    def cycles(self) -> tuple[tuple[Member, ...], ...]:
-        """Return the members that read what they write, directly or through others, cycle by cycle."""
-        below = self._below
+    @cached_property
+    def leads(self) -> Mapping[str, Mapping[str, Member]]:
+        """The topics that what is read of a topic reaches through one reader, by topic, with that reader."""
+        found: dict[str, dict[str, Member]] = {topic: {} for topic in self.topics}
+        for edge in self.reads:
+            for topic in (*edge.rows.outputs, *edge.records.outputs):
+                if topic in found:
+                    found[edge.topic].setdefault(topic, edge.reader)
+        return found
+
+    def cycles(self) -> tuple[tuple[str, ...], ...]:
+        """Return the topics whose records return to them, directly or through others, cycle by cycle."""
+        topics = {topic: tuple(after) for topic, after in self.leads.items()}
+        below = {topic: _reached(topics, topic) for topic in topics}
         found = [
-            tuple(other for other in self.members if other in below[member] and member in below[other])
-            for member in self.members
-            if member in below[member]
+            tuple(other for other in topics if other in below[topic] and topic in below[other])
+            for topic in topics
+            if topic in below[topic]
         ]
         return tuple(dict.fromkeys(found))
 
@@ -244,9 +259,9 @@ def _grouped(edges: Iterable[tuple[_Key, _Edge]]) -> dict[_Key, list[_Edge]]:
     return found
 
 
-def _reached(after: Mapping[Member, Sequence[Member]], member: Member) -> frozenset[Member]:
-    found: set[Member] = set()
-    waiting = [*after[member]]
+def _reached(after: Mapping[_Key, Sequence[_Key]], start: _Key) -> frozenset[_Key]:
+    found: set[_Key] = set()
+    waiting = [*after[start]]
     while waiting:
         each = waiting.pop()
         if each not in found:

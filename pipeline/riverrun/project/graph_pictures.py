@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from riverrun.project.graph import Read, ReaderKind, Write
 from riverrun.project.impact import Effect, Part
 from riverrun.topology.graph import Drawn, Graph, Group
+from riverrun.topology.svg import svg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from riverrun.project.surprises import Surprise
 
 _AGAIN = "(see above)"
+_MOST_BOXES = 3000
+"""Parts of a picture that browsers and readers can bear; also `page.js` has this number."""
 _TITLES = {
     Part.MUST: "must take part",
     Part.UNKNOWN: "not known",
@@ -27,24 +30,29 @@ _TITLES = {
 def as_text(graph: ProjectGraph, found: Sequence[Surprise]) -> str:
     """Return the graph as a tree: topics, below each its readers, and below these what they write."""
     lines = list(_tree(graph))
-    lines += [f"{name} is not known: {why}" for name, why in graph.unknown.items()]
+    lines += _unknown(graph)
     if found:
         lines += ["", "Surprising:", *(f"  {each}" for each in found)]
     return "\n".join(lines) or "No application is declared."
 
 
 def neighbours_text(graph: ProjectGraph, app: str) -> str:
-    """Return the writers of what an application reads, and the readers of what it writes, as text; empty if there are none."""
+    """Return the writers of what an application reads, and the readers of what it writes, as text."""
     member = graph.application(app)
     lines: list[str] = []
     for read in graph.reads_of(member) if member else ():
         writers = dict.fromkeys(str(edge.writer) for edge in graph.writers(read.topic))
         how = " ".join(filter(None, (read.topic, _kind(read))))
-        lines += [f"  reads {how}, from {', '.join(writers)}"] if writers else []
+        lines += [f"reads {how}, from {', '.join(writers)}"] if writers else []
     for write in graph.writes_of(member) if member else ():
         readers = dict.fromkeys(str(edge.reader) for edge in graph.readers(write.topic))
-        lines += [f"  writes {_topic(write)}, for {', '.join(readers)}"] if readers else []
-    return "\n".join(["Neighbours:", *lines]) if lines else ""
+        lines += [f"writes {_topic(write)}, for {', '.join(readers)}"] if readers else []
+    lines += _unknown(graph)
+    return "\n".join(["Neighbours:", *(f"  {line}" for line in lines or ["none"])])
+
+
+def _unknown(graph: ProjectGraph) -> list[str]:
+    return [f"{name} is not known: {why}" for name, why in graph.unknown.items()]
 
 
 class _Branch(NamedTuple):
@@ -122,6 +130,15 @@ def as_picture(graph: ProjectGraph) -> Graph:
     return Graph(tuple(_group(graph, member) for member in graph.ordered()), shared)
 
 
+def page_picture(graph: ProjectGraph) -> tuple[str, str]:
+    """Return the picture for a page as SVG, or else the reason why there is none."""
+    picture = as_picture(graph)
+    boxes = sum(1 + len(node.reads) + len(node.writes) for group in picture.groups for node in group.nodes)
+    if boxes > _MOST_BOXES:
+        return "", f"There are {boxes} parts: this is too large for a picture here. riverrun plan shows them as text."
+    return svg(picture, "Topics between applications"), ""
+
+
 def _group(graph: ProjectGraph, member: Member) -> Group:
     sources = []
     for kind in (*ReaderKind, None):
@@ -163,6 +180,11 @@ def impact_text(impact: Impact) -> str:
     what = f"a backfill of {impact.interval}" if impact.interval else "a release"
     about = f"{_named(impact.app)}: {what}"
     lines = [about, *(f"  {topic}: {text}" for topic, text in impact.outputs.items())]
+    ended = [
+        f"  {topic}: readers that get nothing more: {', '.join(names) or 'none'}"
+        for topic, names in impact.ended.items()
+    ]
+    lines += ["topics that are no longer written:", *ended] if ended else []
     groups = _restated(impact) if impact.interval else [(_TITLES[part], impact.with_part(part)) for part in Part]
     changed = [
         f"  {each.topic} of {each.writer}: {each.text}" for each in impact.changed if each.effects != (Effect.STAYS,)
@@ -172,7 +194,8 @@ def impact_text(impact: Impact) -> str:
         told = [line for each in members for line in _reached_lines(each)]
         told += impact.unknown if title == _TITLES[Part.UNKNOWN] else ()
         lines += [f"{title}:", *(f"  {line}" for line in told)] if told else []
-    return "\n".join(lines if impact.reached else [*lines, "  no member of the project reads what it writes"])
+    is_read = impact.reached or any(impact.ended.values())
+    return "\n".join(lines if is_read else [*lines, "  no member of the project reads what it writes"])
 
 
 def _restated(impact: Impact) -> list[tuple[str, tuple[Reached, ...]]]:
@@ -184,8 +207,10 @@ def _restated(impact: Impact) -> list[tuple[str, tuple[Reached, ...]]]:
 
 
 def _reached_lines(reached: Reached) -> Iterator[str]:
-    for reason in reached.reasons:
-        yield f"{reached.member}: {reason}"
+    # Some records of a topic may stay while others are corrected: then the corrections count.
+    corrected = {reason.topic for reason in reached.reasons if reason.effect is not Effect.STAYS}
+    told = [each for each in reached.reasons if each.effect is not Effect.STAYS or each.topic not in corrected]
+    yield from dict.fromkeys(f"{reached.member}: {reason}" for reason in told)
 
 
 def impact_document(impact: Impact) -> dict[str, Any]:
@@ -211,5 +236,6 @@ def impact_document(impact: Impact) -> dict[str, Any]:
             }
             for each in impact.reached
         ],
+        "ended": {topic: list(names) for topic, names in impact.ended.items()},
         "unknown": list(impact.unknown),
     }

@@ -6,7 +6,7 @@ and readers that count records count corrections as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from riverrun.config import OutputKind
 from riverrun.project.graph import Arrival, ReaderKind, Use
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from riverrun.project.graph import Flow, Member, ProjectGraph, Read, Write
 
@@ -35,9 +35,13 @@ _PARTS = {
     Use.REMEMBERS: Part.MUST,
     Use.LOOKS_UP: Part.MAY,
     Use.LOOKS_UP_NOW: Part.MAY,
+    Use.LOOKS_UP_THEN: Part.MAY,
+    Use.BY_TIME: Part.MAY,
     Use.REKEYS: Part.MAY,
     Use.ADDS: Part.MAY,
+    Use.ACTS: Part.MAY,
     Use.OWN_CODE: Part.UNKNOWN,
+    Use.MAY_LOOK_UP: Part.UNKNOWN,
     Use.UNKNOWN: Part.UNKNOWN,
 }
 
@@ -86,16 +90,13 @@ class Reached:
 
     Args:
         part: Whether it has to take part; the strongest of its reasons.
+        is_restated: Whether its results are those of the corrected rows without more ado.
     """
 
     member: Member
     part: Part
     reasons: tuple[Reason, ...]
-
-    @property
-    def is_restated(self) -> bool:
-        """Whether its results are those of the corrected rows without more ado."""
-        return self.part is Part.NEED_NOT and all(each.effect is Effect.CORRECTED for each in self.reasons)
+    is_restated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,7 @@ class Impact:
         changed: The topics of others that the change reaches.
         reached: The members that it reaches, nearest first.
         unknown: What is not known about it, as text.
+        ended: Topics that the released version no longer writes, with their readers: these get nothing more.
     """
 
     app: Member
@@ -140,6 +142,7 @@ class Impact:
     changed: tuple[Changed, ...] = ()
     reached: tuple[Reached, ...] = ()
     unknown: tuple[str, ...] = ()
+    ended: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def part_of(self, name: str) -> Part | None:
         """Return the part of an application, or of another member such as `export lake`; None if it is not reached."""
@@ -169,7 +172,7 @@ def impact_of(
     """
     first: _Effects = {topic: frozenset({effect}) for topic, (effect, _) in outputs.items()}
     effects = _spread(graph, app, first, takes_part=not interval)
-    reached = tuple(_reached(graph, app, effects))
+    reached = tuple(_reached(graph, app, effects, takes_part=not interval))
     changed = tuple(
         Changed(edge.topic, each.member, _sorted(effects[edge.topic]), is_restated=each.is_restated or not interval)
         for each in reached
@@ -237,12 +240,40 @@ def _released(write: Write) -> Effect:
     return Effect.CORRECTED if write.kind is OutputKind.TABLE else Effect.STAYS
 
 
-def _reached(graph: ProjectGraph, app: Member, effects: _Effects) -> Iterator[Reached]:
+def _reached(graph: ProjectGraph, app: Member, effects: _Effects, *, takes_part: bool) -> Iterator[Reached]:
     """Return the members that read one of the topics, in the order of the flow."""
-    for member in graph.ordered():
-        reasons = tuple(dict.fromkeys(_reasons(graph, member, effects)))
-        if reasons and member != app:
-            yield Reached(member, _part(reasons), reasons)
+    every = {member: _reasons(graph, member, effects) for member in graph.ordered() if member != app}
+    # What takes part is computed again, and so are its topics.
+    stale = {} if takes_part else _stale(graph, {member: found for member, found in every.items() if found}, effects)
+    for member, found in every.items():
+        carried = {
+            read.topic: Reason(
+                read.topic, "", Effect.STAYS, Part.NEED_NOT, f"its writer {stale[read.topic]} cannot be restated"
+            )
+            for read in graph.reads_of(member)
+            if read.topic in stale
+        }
+        own = [each for each in found if each.topic not in carried or each.part is not Part.NEED_NOT]
+        reasons = tuple(dict.fromkeys([*own, *carried.values()]))
+        if reasons:
+            yield Reached(member, _part(reasons), reasons, is_restated=_is_restated(reasons))
+
+
+def _stale(graph: ProjectGraph, reasons: Mapping[Member, Sequence[Reason]], effects: _Effects) -> dict[str, Member]:
+    """Return the topics that members write whose results are not restated, each with such a writer."""
+    found: dict[str, Member] = {}
+    waiting = [member for member, each in reasons.items() if not _is_restated(each)]
+    while waiting:
+        writer = waiting.pop()
+        for edge in graph.writes_of(writer):
+            if edge.topic in effects and edge.topic not in found:
+                found[edge.topic] = writer
+                waiting += [read.reader for read in graph.readers(edge.topic) if read.reader in reasons]
+    return found
+
+
+def _is_restated(reasons: Iterable[Reason]) -> bool:
+    return all(each.part is Part.NEED_NOT and each.effect is Effect.CORRECTED for each in reasons)
 
 
 def _part(reasons: Iterable[Reason]) -> Part:
@@ -255,7 +286,7 @@ def _reasons(graph: ProjectGraph, member: Member, effects: _Effects) -> list[Rea
         for read in graph.reads_of(member)
         for effect in Effect
         if effect in effects.get(read.topic, ())
-        for reason in _reasons_of(read, effect, {edge.topic for edge in graph.writes_of(member) if edge.is_known})
+        for reason in _reasons_of(read, effect, {edge.topic for edge in graph.writes_of(member)})
     ]
 
 

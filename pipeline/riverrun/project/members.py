@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from riverrun.config.links import Links
-from riverrun.errors import ConfigError, StreamsError
+from riverrun.errors import USER_ERRORS, ConfigError, StreamsError, as_exception
 from riverrun.project.flows import Flows
 from riverrun.project.graph import Arrival, Flow, Member, ProjectGraph, Read, ReaderKind, Step, Use, Write
 from riverrun.releases.topology import load_application, outputs
@@ -24,7 +24,10 @@ _EXPORT = "export"
 
 
 def graph_of(
-    project: ProjectConfig, versions: Mapping[str, str] | None = None, kafka: Kafka | None = None
+    project: ProjectConfig,
+    versions: Mapping[str, str] | None = None,
+    kafka: Kafka | None = None,
+    loaded: Mapping[str, Application] | None = None,
 ) -> ProjectGraph:
     """Return the graph of a project. It asks no broker.
 
@@ -32,20 +35,26 @@ def graph_of(
         project: The project.
         versions: Versions of applications by name; by default those that `streams.toml` lets go live first.
         kafka: The project's brokers, for applications that keep them.
+        loaded: Applications by name that are loaded already: to load one again would run a user's code again.
     """
     unknown = {name: refused.error.message for name, refused in project.refused.items()}
-    loaded: list[Application] = []
+    members, reads, writes = [], list[Read](), list[Write]()
     for name in project.apps:
         try:
-            loaded.append(load_application(project, name, version=(versions or {}).get(name), kafka=kafka))
+            application = (loaded or {}).get(name) or load_application(
+                project, name, version=(versions or {}).get(name), kafka=kafka
+            )
+            member = Member(name, version=application.version)
+            read, written = [*_reads_of(member, application.topology)], [*_writes_of(member, application)]
         except StreamsError as error:
             unknown[name] = error.message
-    members, reads, writes = [], list[Read](), list[Write]()
-    for application in loaded:
-        member = Member(application.config.name, version=application.version)
-        members.append(member)
-        reads += _reads_of(member, application.topology)
-        writes += _writes_of(member, application)
+        # A part of a topology may be a user's code, and one application must not hide the others.
+        except USER_ERRORS as error:
+            unknown[name] = f"{type(error).__name__}: {as_exception(error)}"
+        else:
+            members.append(member)
+            reads += read
+            writes += written
     for member, declared in _declared(project):
         if isinstance(declared, ConfigError):
             unknown[str(member)] = declared.message

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from riverrun.config import ProjectConfig
 from riverrun.config.addons import BUILT_IN, loaded_part, others, parts, refuse_taken
 from riverrun.config.code import load_attribute, look_beside
-from riverrun.errors import ConfigError
+from riverrun.errors import ConfigError, StreamsError
 from riverrun.kafka.door import Kafka, LibraryClients
 from riverrun.project.app import App
 from riverrun.project.cluster import Cluster, SparkSessions
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from riverrun.dsl.builder import StreamsBuilder
+    from riverrun.hosting.application import Application
     from riverrun.kafka.clients import Clients
     from riverrun.project import archives, transfers
     from riverrun.project.graph import ProjectGraph
@@ -239,14 +240,17 @@ class Riverrun:
 
         return graph_of(self._config, versions, self._cluster.kafka)
 
-    def impact(self, app: str, *, version: str | None = None, start: str = "", end: str = "") -> Impact:
+    def impact(
+        self, app: str, *, version: str | None = None, start: str = "", end: str = "", live: bool = False
+    ) -> Impact:
         """Return what a release of an application means for others; with an interval, what a backfill of it means.
 
         Args:
             app: The application that changes.
-            version: Its version. Default: the one that goes live first.
+            version: Its version. Default: the one that goes live first; with `live`, the live one.
             start: Event time at which the interval begins; none for a release.
             end: Event time at which the interval ends (exclusive).
+            live: Whether to take the versions that are live, which brokers know, and not those that go live first.
 
         Raises:
             ConfigError: If there is no such application or version, or it cannot be loaded.
@@ -254,10 +258,25 @@ class Riverrun:
             ReleaseError: If the interval is empty.
         """
         from riverrun.project.changes import impact_of_change
+        from riverrun.project.members import graph_of
+        from riverrun.releases.topology import load_application
 
-        self.app(app, version=version)
-        graph = self.graph({app: version} if version else None)
-        return impact_of_change(self._config, graph, app, start=start, end=end, kafka=self._cluster.kafka)
+        kafka = self._cluster.kafka
+        versions = {name: self.app(name).version for name in self._config.apps} if live else {}
+        application = load_application(self._config, app, version=version or versions.get(app), kafka=kafka)
+        graph = graph_of(self._config, versions, kafka, {app: application})
+        replaced = versions.get(app, application.config.version)
+        before = None if start or replaced == application.version else self._before(app, replaced)
+        return impact_of_change(application, graph, start=start, end=end, before=before)
+
+    def _before(self, app: str, version: str) -> Application | StreamsError:
+        from riverrun.releases.topology import load_application
+
+        try:
+            return load_application(self._config, app, version=version, kafka=self._cluster.kafka)
+        # What it writes is only a part of a plan.
+        except StreamsError as error:
+            return error
 
     def reach(self) -> Mapping[str, str]:
         """Check, once, that the brokers answer.

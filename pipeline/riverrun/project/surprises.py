@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING
 from riverrun.config import OutputKind
 from riverrun.hosting.release import staging_name
 from riverrun.project.graph import ReaderKind
-from riverrun.runtime.layout import own_topics
+from riverrun.runtime.layout import is_internal_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from riverrun.project.graph import Member, ProjectGraph, Read, Write
 
@@ -58,59 +59,57 @@ def _several_writers(graph: ProjectGraph) -> Iterator[Surprise]:
 
 
 def _cycles(graph: ProjectGraph) -> Iterator[Surprise]:
-    for members in graph.cycles():
-        way = _way_back(graph, members)
+    for topics in graph.cycles():
+        way = _way_back(graph.leads, topics[0])
         text = ", ".join(f"{writer} writes {topic}, which {reader} reads" for writer, topic, reader in way)
         yield Surprise(SurpriseKind.CYCLE, f"a cycle: {text}")
 
 
-def _way_back(graph: ProjectGraph, members: Sequence[Member]) -> list[tuple[Member, str, Member]]:
-    """Return a shortest way from the first member of a cycle back to it: writers, topics and readers."""
-    first = members[0]
-    ways = [[first]]
-    for way in ways:
-        for after in graph.after(way[-1]):
-            if after == first:
-                return [(one, _between(graph, one, other), other) for one, other in pairwise([*way, first])]
-            if after in members and after not in way:
-                ways.append([*way, after])
-    return []
-
-
-def _between(graph: ProjectGraph, writer: Member, reader: Member) -> str:
-    read = {edge.topic for edge in graph.reads_of(reader)}
-    return next(edge.topic for edge in graph.writes_of(writer) if edge.topic in read)
+def _way_back(leads: Mapping[str, Mapping[str, Member]], first: str) -> list[tuple[Member, str, Member]]:
+    """Return a shortest way from a topic of a cycle back to it: writers, topics and readers."""
+    before: dict[str, str] = {}
+    waiting = deque([first])
+    while first not in before:
+        topic = waiting.popleft()
+        new = [after for after in leads[topic] if after not in before]
+        before |= dict.fromkeys(new, topic)
+        waiting += new
+    way = [first, before[first]]
+    while way[-1] != first:
+        way.append(before[way[-1]])
+    way.reverse()
+    readers = [leads[one][other] for one, other in pairwise(way)]
+    return list(zip([readers[-1], *readers[:-1]], way[:-1], readers, strict=True))
 
 
 def _private_topics(graph: ProjectGraph) -> Iterator[Surprise]:
     """Find readers of topics that belong to one version of an application."""
-    staged = {
-        staging_name(application_id, edge.topic): application_id
-        for edge in graph.writes
-        if edge.is_known
-        for application_id, name in graph.application_ids.items()
-        if edge.writer.is_application and edge.writer.name == name
-    }
+    ids: dict[str, list[str]] = {}
+    for application_id, name in graph.application_ids.items():
+        ids.setdefault(name, []).append(application_id)
+    written = [edge for edge in graph.writes if edge.is_known and edge.writer.is_application]
+    staged = [staging_name(each, edge.topic) for edge in written for each in ids.get(edge.writer.name, ())]
     for edge in graph.reads:
         if edge.pattern is not None and not edge.is_known:
-            matching = [topic for topic in staged if edge.pattern.fullmatch(topic)]
-            if matching:
+            found = next((topic for topic in staged if edge.pattern.fullmatch(topic)), None)
+            if found is not None:
                 text = f"{edge.reader} reads {edge.topic}: also staging topics of versions that are not live"
-                yield Surprise(SurpriseKind.STAGING, f"{text}, such as {matching[0]}")
+                yield Surprise(SurpriseKind.STAGING, f"{text}, such as {found}")
             continue
         yield from _private_topic(graph, edge)
 
 
 def _private_topic(graph: ProjectGraph, edge: Read) -> Iterator[Surprise]:
-    ids = sorted(graph.application_ids, key=len, reverse=True)
-    owner = next((each for each in ids if edge.topic.startswith(staging_name(each, ""))), None)
+    ends = (at for at, letter in enumerate(edge.topic) if letter == "-")
+    # An id may begin with another one: the longest comes first.
+    owners = [edge.topic[:end] for end in ends if edge.topic[:end] in graph.application_ids][::-1]
+    owner = next((each for each in owners if edge.topic.startswith(staging_name(each, ""))), None)
     if owner is not None:
         text = f"{edge.reader} reads {edge.topic}, a staging topic of {owner}: it is deleted with that version"
         yield Surprise(SurpriseKind.STAGING, text)
         return
-    owner = next((each for each in ids if own_topics(each, [edge.topic], ids)), None)
-    if owner is not None:
-        text = f"{edge.reader} reads {edge.topic}, an internal topic of {owner}: its records are no interface"
+    if owners and is_internal_topic(owners[0], edge.topic):
+        text = f"{edge.reader} reads {edge.topic}, an internal topic of {owners[0]}: its records are no interface"
         yield Surprise(SurpriseKind.INTERNAL, text)
 
 

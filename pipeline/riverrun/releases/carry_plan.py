@@ -20,7 +20,7 @@ from riverrun.config import OutputKind
 from riverrun.config.checks import nearest
 from riverrun.errors import ReleaseError
 from riverrun.processor.operator import ForwardsRows, TakesRows
-from riverrun.releases.topology import outputs, runs_a_users_object
+from riverrun.releases.topology import outputs
 from riverrun.state.api import StoreKind
 from riverrun.topology.fingerprint import code_of
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
@@ -240,7 +240,7 @@ class _Decision:
     def _may_write(self, name: str) -> bool:
         # The operators of the DSL write only to their own stores, and read those of others; users' objects may do anything.
         node = self._new.nodes[name]
-        return isinstance(node, ProcessorNode) and runs_a_users_object(node, self._operator(name))
+        return isinstance(node, ProcessorNode) and node.is_users_own
 
     def _above(self, node: Node) -> set[str]:
         """Return the nodes that send records to a node, directly or through a repartition topic."""

@@ -14,7 +14,7 @@ from riverrun.operators.late_records import LateRecords
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.records import TopicPartition
 from riverrun.releases.rows import key_of
-from riverrun.releases.topology import outputs, runs_a_users_object
+from riverrun.releases.topology import outputs
 from riverrun.serde.windowed import NO_END_MS, lacks_ends
 from riverrun.spark.ranges import time_ms
 from riverrun.state.api import StoreKind
@@ -193,10 +193,10 @@ def _reach(topology: Topology, topic: str, *, from_beginning: bool) -> Reach:
         raise ReleaseError(message, hint=_RELEASE)
     reach = Reach((topic,))
     for node in _above(topology, topic):
-        operator = node.supplier()
-        if runs_a_users_object(node, operator):
+        if node.is_users_own:
             message = f"{topic} depends on a processor of your own, {node.name}, which may remember earlier records"
             raise ReleaseError(message, hint=_RELEASE)
+        operator = node.supplier()
         if isinstance(operator, StreamDeduplicate | LateRecords):
             if not from_beginning:
                 message = f"{topic} depends on {node.name}, whose choice of a record depends on all before it"

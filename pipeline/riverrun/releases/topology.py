@@ -11,10 +11,8 @@ from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import ConfigError, ReleaseError, TopologyError
 from riverrun.hosting.application import Application
 from riverrun.kafka.door import Kafka
-from riverrun.operators.process import UserFixedKeyProcessor
-from riverrun.operators.table_transforms import TableTransformValues
 from riverrun.runtime.serde_places import with_places
-from riverrun.topology.nodes import ProcessorNode, SinkNode
+from riverrun.topology.nodes import SinkNode
 from riverrun.topology.outputs import Output, outputs_of
 from riverrun.topology.topology import Topology
 
@@ -50,11 +48,6 @@ class VersionedJob(Protocol):
     @property
     def version(self) -> str:
         """The version of the application."""
-
-
-def runs_a_users_object(node: ProcessorNode, operator: object) -> bool:
-    """Return whether a node with this operator calls a user's object, which may remember records and write to stores."""
-    return not node.is_operator or isinstance(operator, UserFixedKeyProcessor | TableTransformValues)
 
 
 def build_topology(job: VersionedJob) -> Topology:

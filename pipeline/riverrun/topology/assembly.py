@@ -40,9 +40,13 @@ def add_operator(
     *parents: str,
     functions: tuple[Any, ...],
     lineage: Lineage = Lineage.OTHER,
+    calls_users_object: bool = False,
 ) -> None:
     """Run a built-in operator on the output of its parents; the fingerprint covers the functions."""
-    topology.keep_processor(ProcessorNode(name, parents, supplier, functions, lineage, is_operator=True))
+    node = ProcessorNode(
+        name, parents, supplier, functions, lineage, is_operator=True, calls_users_object=calls_users_object
+    )
+    topology.keep_processor(node)
 
 
 def add_node(topology: Topology, node: Node) -> None:

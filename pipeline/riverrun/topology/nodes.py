@@ -160,6 +160,7 @@ class ProcessorNode:
     Args:
         supplier: Returns a new instance on each call.
         is_operator: Whether it is a built-in operator, which takes the parts of a record; a user's processor takes one record.
+        calls_users_object: Whether it is an operator that calls a user's object, such as a transformer.
     """
 
     name: str
@@ -168,6 +169,12 @@ class ProcessorNode:
     functions: tuple[Any, ...] = ()
     lineage: Lineage = Lineage.OTHER
     is_operator: bool = False
+    calls_users_object: bool = False
+
+    @property
+    def is_users_own(self) -> bool:
+        """Whether it runs a user's object, which may remember records and write to stores."""
+        return self.calls_users_object or not self.is_operator
 
 
 @dataclass(frozen=True, slots=True)

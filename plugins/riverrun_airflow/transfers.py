@@ -11,6 +11,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun.config.secrets import expanded
+from riverrun.decoders import converter
 from riverrun.transfers.specs import ExportSpec, ImportSpec
 from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.arguments import given
@@ -257,7 +258,7 @@ def spec_of(task: ImportOperator | ExportOperator, kind: type[Spec]) -> Spec:
     # A driver reads the specification as JSON, and would fail in a process without the task's log.
     try:
         found = {**given(task, kind), "name": task.name or "", "options": options_of(task.options)}
-        return msgspec.convert(found, kind)
+        return converter(kind)(found)
     except msgspec.ValidationError as error:
         raise AirflowFailException(f"{mistake}: {error}") from None
 

@@ -237,6 +237,7 @@ OUTAGES_ELSEWHERE = {
     "codegen/function_writer.py:places",  # as above
     "hosting/serde_changes.py:_compare_json",  # JSON has no registry
     "hosting/state_schemas.py:_key_text",  # shown
+    "project/members.py:graph_of",  # shown as what is unknown
     "quality/gate.py:validated",  # an action that tells others of the result
     "runtime/context.py:_message",  # shown
     "runtime/event_loop.py:_fly",  # raised when the record is forwarded

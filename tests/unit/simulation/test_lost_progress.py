@@ -28,6 +28,7 @@ from riverrun.kafka.admin import Admin
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.testing import Cluster, Fault
+from tests.depth import combined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from riverrun.project.app import App
     from riverrun.topology.topology import Topology
 
+GUARANTEES = ["at_least_once", "exactly_once_v2"]
 KEYS = [f"key-{number}" for number in range(12)]
 HOUR = timedelta(hours=1)
 OLD, NEW = "old", "new!"
@@ -131,10 +133,10 @@ def by_a_worker(cluster: Cluster, app: App) -> None:
 HOSTS = [by_a_run, by_a_worker]
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-@pytest.mark.parametrize("before", HOSTS)
-@pytest.mark.parametrize("after", HOSTS)
-@pytest.mark.parametrize("build", [counted, counted_by_another_key, counted_in_windows])
+@pytest.mark.parametrize(
+    ("guarantee", "before", "after", "build"),
+    combined(5, GUARANTEES, HOSTS, HOSTS, [counted, counted_by_another_key, counted_in_windows]),
+)
 def test_state_without_progress_is_refused_and_resumed_where_its_user_says(
     cluster: Cluster,
     build: Callable[[StreamsBuilder], Topology],
@@ -174,9 +176,10 @@ def test_an_offset_that_is_refused_leaves_all_others_to_be_resumed(cluster: Clus
     assert total(cluster) == len(KEYS)
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-@pytest.mark.parametrize("start", ["committed", "earliest", "in-0@0,in-1@0"])
-@pytest.mark.parametrize("keys", [KEYS[:1], KEYS])
+@pytest.mark.parametrize(
+    ("start", "guarantee", "keys"),
+    combined(5, ["committed", "earliest", "in-0@0,in-1@0"], GUARANTEES, [KEYS[:1], KEYS]),
+)
 def test_a_run_is_refused_wherever_it_is_told_to_start(
     cluster: Cluster, keys: list[str], start: str, guarantee: str
 ) -> None:
@@ -288,10 +291,9 @@ def test_a_first_run_that_failed_is_repeated(cluster: Cluster, guarantee: str) -
 POLICIES = ["by_duration:PT1H", "earliest", "latest"]
 
 
-@pytest.mark.parametrize("first", HOSTS)
-@pytest.mark.parametrize("second", HOSTS)
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("build", [passed, passed_by_pattern])
+@pytest.mark.parametrize(
+    ("first", "second", "policy", "build"), combined(5, HOSTS, HOSTS, POLICIES, [passed, passed_by_pattern])
+)
 def test_records_of_partitions_that_were_added_later_are_not_skipped(
     cluster: Cluster,
     build: Callable[[StreamsBuilder], Topology],
@@ -310,9 +312,7 @@ def test_records_of_partitions_that_were_added_later_are_not_skipped(
     assert passed_on(cluster) == len(KEYS)
 
 
-@pytest.mark.parametrize("begins_with", [0, 1])
-@pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("policy", "host", "begins_with"), combined(5, POLICIES, HOSTS, [0, 1]))
 def test_records_of_topics_that_a_pattern_matches_later_are_not_skipped(
     policy: str, host: Callable[[Cluster, App], None], begins_with: int
 ) -> None:
@@ -344,9 +344,10 @@ def forget_all_notes(cluster: Cluster, app: App) -> None:
     copies.put(dict.fromkeys(name for name in copies.read() if "/" in name))
 
 
-@pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("build", [passed, passed_by_pattern])
-@pytest.mark.parametrize("change", [forget_all_notes, lose_copies, reset_to_its_ends])
+@pytest.mark.parametrize(
+    ("change", "host", "build"),
+    combined(5, [forget_all_notes, lose_copies, reset_to_its_ends], HOSTS, [passed, passed_by_pattern]),
+)
 def test_an_application_has_begun_with_what_it_has_committed(
     cluster: Cluster,
     change: Callable[[Cluster, App], None],

@@ -39,7 +39,8 @@ def test_runs_and_steps_of_a_release_look_up_no_more_than_they_did() -> None:
     with Cluster(seed=1, faults=asked) as cluster:
         views = Views(cluster)
         views.write()
-        assert asked.during(views.app.run) <= 215
+        # Four of them look for state that has lost its progress, before anything is committed.
+        assert asked.during(views.app.run) <= 219
         assert asked.during(views.app.run) <= 90, "with nothing to do"
         release = views.app.release("v2")
         assert asked.during(release.reprocess) <= 265

@@ -317,7 +317,6 @@ def status_object(instance: ServedInstance) -> dict[str, Any]:
         "stuck": [{"thread": number, **asdict(record)} for number, record in sorted(status.stuck.items())],
         "processed": summary.processed,
         "commits": summary.commits,
-        "commit_interval_ms": max((report.commit_pace_ms for report in instance.reports().values()), default=None),
         "dropped": dict(summary.dropped),
         "warnings": {str(task): list(each.warnings) for task, each in _figures(instance).items() if each.warnings},
         "servers": dict(assignment.servers) if assignment is not None else {},

@@ -147,15 +147,12 @@ def _of_threads(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
     commits = CounterMetricFamily(f"{_THREAD}commit", "Commits of tasks.", labels=["thread_id"])
     spent = CounterMetricFamily(f"{_THREAD}commit_latency_ms", "Time spent committing, ms.", labels=["thread_id"])
     longest = GaugeMetricFamily(f"{_THREAD}commit_latency_max", "Longest commit, ms.", labels=["thread_id"])
-    text = "Time from a commit to the next one, ms: commit.interval.ms, or more if commits take long."
-    pace = GaugeMetricFamily(f"{_THREAD}commit_interval_actual", text, labels=["thread_id"])
     for thread, report in reports.items():
         processed.add_metric([thread], report.summary.processed)
         commits.add_metric([thread], report.summary.commits)
         spent.add_metric([thread], report.commit_seconds[0] * 1000)
         longest.add_metric([thread], report.commit_seconds[1] * 1000)
-        pace.add_metric([thread], report.commit_pace_ms)
-    return processed, commits, spent, longest, pace
+    return processed, commits, spent, longest
 
 
 class _Ratios:

@@ -207,7 +207,6 @@ class Figures:
             obeyed=obeyed,
             restoring=self.restoring,
             commit_seconds=self._manager.commits.under_way.seconds,
-            commit_pace_ms=self._manager.commits.schedule.pace_ms,
             tasks=self.by_task(),
             failed=tuple(each for held in self._with_failures() for each in held.take_failed()),
             seconds=self.spent.seconds(),

@@ -100,7 +100,6 @@ class ThreadReport:
         obeyed: Number of the last order that it has carried out.
         restoring: Tasks that are being restored, with the number of missing records; None while unknown.
         commit_seconds: Duration of all commits, and of the longest one, s.
-        commit_pace_ms: Time from a commit to the next one: `commit.interval.ms`, or more if commits take long.
         failed: Failures of skipped records since the last report, with a limited number.
         nodes: Time spent at each node since the thread began, s; empty without samples.
     """
@@ -113,7 +112,6 @@ class ThreadReport:
     obeyed: int
     restoring: Mapping[TaskId, int | None] = field(default_factory=dict)
     commit_seconds: tuple[float, float] = (0.0, 0.0)
-    commit_pace_ms: int = 0
     tasks: Mapping[TaskId, TaskFigures] = field(default_factory=dict)
     failed: tuple[FailedRecord, ...] = ()
     seconds: ThreadSeconds = field(default_factory=ThreadSeconds)

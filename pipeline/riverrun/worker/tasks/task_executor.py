@@ -36,15 +36,8 @@ _TRANSACTION_SECONDS = 60.0
 _LOOKUP_SECONDS = 0.01
 
 
-# Brokers that need longer than this for each commit need help, not patience.
-_LONGEST_PACE_MS = 10_000
-
-
 class CommitSchedule:
     """Determines when the next commit is due.
-
-    Tasks process nothing while they commit. So a commit is due no sooner than twice the time that commits take, up to 10 s:
-    near the limit of brokers, a commit carries more records instead of following the last one at once.
 
     Args:
         interval_ms: `commit.interval.ms`.
@@ -56,26 +49,13 @@ class CommitSchedule:
         self._interval_ms = interval_ms
         self._cache_max_bytes = cache_max_bytes or _UNCACHED_MAX_BYTES
         self._begun_at_ms = 0
-        self._took_s = (0.0, 0.0)
-
-    @property
-    def pace_ms(self) -> int:
-        """Time from a commit to the next one, ms: `commit.interval.ms`, or more if commits take long."""
-        # One slow commit delays none: brokers may have been busy with something else.
-        paced_ms = min(int(2000 * min(self._took_s)), _LONGEST_PACE_MS)
-        # With an interval of 0, each record is a commit.
-        return max(self._interval_ms, paced_ms) if self._interval_ms else 0
 
     def note(self, now_ms: int) -> None:
         """Begin the interval, with a commit or because there was nothing to commit."""
         self._begun_at_ms = now_ms
 
-    def took(self, seconds: float) -> None:
-        """Note how long brokers took for a commit; 0 if there was nothing to commit."""
-        self._took_s = (self._took_s[1], seconds)
-
     def is_due(self, running: Collection[ActiveTask], now_ms: int) -> bool:
-        if now_ms - self._begun_at_ms >= self.pace_ms or any(active.task.commit_requested for active in running):
+        if now_ms - self._begun_at_ms >= self._interval_ms or any(active.task.commit_requested for active in running):
             return True
         # An early commit instead of evictions: it forwards no more than the next regular one would.
         return sum(active.task.held_back_bytes() for active in running) > self._cache_max_bytes
@@ -94,15 +74,8 @@ class _Sent:
     """An unfinished commit, with its tasks, and the time it began (monotonic seconds)."""
 
     tasks: Sequence[ActiveTask]
-    outcome: Future[float]
+    outcome: Future[None]
     began: float
-
-
-def _timed(commit: Callable[[], None]) -> float:
-    """Commit, and return how long it took, s. Measured here: the stream thread may look later."""
-    began = time.monotonic()
-    commit()
-    return time.monotonic() - began
 
 
 class OpenCommit:
@@ -124,7 +97,7 @@ class OpenCommit:
 
     def send(self, tasks: Sequence[ActiveTask], commit: Callable[[], None]) -> None:
         """Call `commit`, which makes the prepared commits of tasks durable."""
-        self._sent = _Sent(tasks, self._threads.submit(_timed, commit), time.monotonic())
+        self._sent = _Sent(tasks, self._threads.submit(commit), time.monotonic())
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until the commit has an outcome, or the time is up."""
@@ -167,7 +140,7 @@ class Commits:
         self._running = running
         self._counts = counts
         self._producer = producer
-        self.schedule = schedule
+        self._schedule = schedule
         self.under_way = OpenCommit()
         self.done = 0
         """Number of successful commits, counted per task."""
@@ -178,7 +151,7 @@ class Commits:
 
     def begin_if_due(self, now_ms: int) -> None:
         """Begin a commit if one is due and none is under way."""
-        if not self.under_way and self.schedule.is_due(self._running.values(), now_ms):
+        if not self.under_way and self._schedule.is_due(self._running.values(), now_ms):
             self._begin(now_ms)
 
     def finish(self) -> None:
@@ -190,7 +163,6 @@ class Commits:
                 self._counts.committed(active)
                 self._note(active)
             self.done += len(sent.tasks)
-            self.schedule.took(sent.outcome.result())
             self._producer.doubted_since = None
 
     def commit(self, leaving: Collection[ActiveTask] = ()) -> None:
@@ -228,10 +200,7 @@ class Commits:
         # The offsets would cover records that still wait for their look-ups. The next turn tries again.
         if not self._settle(busy):
             return
-        self.schedule.note(now_ms)
-        if not busy:
-            # What brokers took before a silence says nothing of now.
-            self.schedule.took(0.0)
+        self._schedule.note(now_ms)
         if all(self._succeeds(active.prepare_commit) for active in busy) and (busy or leaving):
             # Without an owner in the metadata, the next owner fences nobody.
             released = {tp: found for active in leaving for tp, found in active.claim.released().items()}
@@ -256,7 +225,7 @@ class Commits:
             with self._interruptions.away():
                 wait_for_lookups(self._running.values(), _LOOKUP_SECONDS)
 
-    def _succeeds(self, step: Callable[[], object]) -> bool:
+    def _succeeds(self, step: Callable[[], None]) -> bool:
         """Take a step of a commit. Returns False after a failure that was handled."""
         try:
             step()

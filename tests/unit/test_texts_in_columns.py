@@ -313,7 +313,7 @@ def test_times_that_databases_read_each_in_another_way_are_refused(text: str, co
     assert ColumnType.of(column, dialect).changes_text(text)
 
 
-WORDS_BEHIND_TIMES = st.sampled_from(["BC", "AD", "epoch", "infinity", "M", "friday", "IST", "PM", "UTC+3", "EST5EDT"])
+WORDS_BEHIND_TIMES = st.sampled_from(["BC", "AD", "epoch", "infinity", "M", "friday", "EST", "PM", "UTC+3", "EST5EDT"])
 
 
 @given(

@@ -100,7 +100,7 @@ writes = ["invoices"]
 
 
 def shop(tmp_path: Path, more: str = "") -> Path:
-    """The file of a small project, whose module has a name of its own: modules are imported once."""
+    """Write a small project, and return its file. No other test has its module's name: modules are imported once."""
     module = f"shop_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{module}.py").write_text(SHOP)
     path = tmp_path / "streams.toml"

@@ -38,7 +38,6 @@ class Member:
 
     @property
     def is_application(self) -> bool:
-        """Whether it is an application of the project."""
         return self.kind == APPLICATION
 
 

@@ -307,7 +307,7 @@ class ClusterHost:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it is still running."""
+        """True until it has stopped, was killed, or has failed."""
         return not self._host.is_dead
 
     @property

@@ -54,7 +54,7 @@ class Subscriber:
         self._given: list[TopicPartition] | None = None
         self._must_rejoin = False
         self.must_pause = False
-        """Whether the last request of `take_part` had no answer, or one that the library tries again after a pause."""
+        """True if the last request of `take_part` has to be repeated, which the library does after a pause."""
         brokers.join_background(self)
 
     @property

@@ -173,7 +173,7 @@ class ProcessorNode:
 
     @property
     def is_users_own(self) -> bool:
-        """Whether it runs a user's object, which may remember records and write to stores."""
+        """True if a user's object runs here, which may remember records and write to stores."""
         return self.calls_users_object or not self.is_operator
 
 

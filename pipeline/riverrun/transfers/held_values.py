@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from riverrun.records import TopicPartition
 
     Changes: TypeAlias = "Callable[[Any], bool]"
-    """Whether a column would change a value."""
+    """Takes a value, and returns True if a column would change it."""
 
 OF_MYSQL = ("mysql", "mariadb")
 STRICT_SESSION = (

@@ -130,7 +130,6 @@ class ColumnType:
 
     @property
     def may_change_texts(self) -> bool:
-        """Whether `changes_text` has to look at texts."""
         return self.kind in _OF_TEXTS or (self.kind == "text" and self.digits is not None)
 
     def changes_text(self, text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -295,6 +296,11 @@ class Group:
     def stop(self, instance: subprocess.Popen[str]) -> int:
         instance.send_signal(signal.SIGTERM)
         return instance.wait(DEADLINE_S)
+
+
+def tasks_run(log: str) -> int:
+    """Return how many tasks an instance said last that it runs."""
+    return int(["0", *re.findall(r"all (\d+) tasks of this instance run", log)][-1])
 
 
 def tasks_taken(log: str) -> set[str]:

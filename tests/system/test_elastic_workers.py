@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from tests.depth import depth
 from tests.presence import present
-from tests.system.groups import PARTITIONS, WORDS, tasks_taken
+from tests.system.groups import PARTITIONS, WORDS, tasks_run, tasks_taken
 from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
@@ -83,8 +82,7 @@ def equal_shares(instances: int) -> list[int]:
 def shares(group: Group) -> list[int]:
     """How many tasks the live instances said last that they run."""
     live = [number for number, instance in enumerate(group.instances) if instance.poll() is None]
-    said = [re.findall(r"all (\d+) tasks of this instance run", group.log(number)) for number in live]
-    return sorted(int(counts[-1]) for counts in said if counts)
+    return sorted(count for count in (tasks_run(group.log(number)) for number in live) if count)
 
 
 def test_an_instance_that_is_stopped_commits_before_others_get_its_tasks(group: Group) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,42 @@ if TYPE_CHECKING:
 
 _FIELD = b'{"sha256":'
 _SEALED = re.compile(rb'\{"sha256":"([0-9a-f]{64})",')
+
+
+def store_at(url: str) -> tuple[Any, str]:
+    """Return the file store of a URL of fsspec, or of a path, and the place there; each kind of store raises its own errors."""
+    import fsspec
+
+    files, place = fsspec.url_to_fs(url)
+    # A store would take the first part of each path below it for a bucket.
+    if not place:
+        message = "it names no bucket and no directory"
+        raise UnreadableError(message)
+    return files, place
+
+
+def make_directories(files: Any, place: str) -> None:
+    """Make a directory where a store has them; the bucket of an object store must exist."""
+    # fsspec would create a bucket that is misspelt.
+    if has_directories(files, place):
+        files.makedirs(place, exist_ok=True)
+    else:
+        require_bucket(files, place)
+
+
+def has_directories(files: Any, place: str) -> bool:
+    """Return whether a store has directories without files; paths in object stores, which have none, begin with a bucket."""
+    return is_local(files) or place.startswith("/")
+
+
+def require_bucket(files: Any, place: str) -> None:
+    """Make sure that an object store has the bucket of a place."""
+    bucket = place.partition("/")[0]
+    # The right to write, or to read, may come without the right to look.
+    with suppress(PermissionError):
+        if not files.exists(bucket):
+            message = f"there is no bucket {bucket}"
+            raise UnreadableError(message)
 
 
 def is_local(files: Any) -> TypeIs[Any]:

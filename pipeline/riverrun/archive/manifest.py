@@ -23,7 +23,15 @@ from riverrun.config.addons import prefix_of
 from riverrun.decoders import Line, Name, Natural, Small, Time, Word, foreign_decoder
 from riverrun.errors import ArchiveError, ConfigError
 from riverrun.extras import require_extra
-from riverrun.foreign_files import described, is_local, read_document, require_no_links, sealed
+from riverrun.foreign_files import (
+    described,
+    is_local,
+    make_directories,
+    read_document,
+    require_no_links,
+    sealed,
+    store_at,
+)
 from riverrun.hosting.process import SystemClock
 from riverrun.records import OffsetRange, TopicPartition, Whole
 
@@ -262,14 +270,12 @@ class ArchiveStore:
 
     def __init__(self, url: str, by: str = "") -> None:
         require_extra("snapshots")
-        import fsspec
-
         if not url.strip():
             message = "The archive has no place: its URL is empty"
             raise ArchiveError(message, hint='Name a path, or a URL such as "s3://company-archive/kafka".')
         self.url, self._by = url, by
         try:
-            self.files, self._root = fsspec.url_to_fs(url)
+            self.files, self._root = store_at(url)
         except Exception as error:  # every kind of file store has different errors
             message = f"There can be no archive at {url}: {error}"
             raise ArchiveError(message, hint=_OF_ADD_ONS if prefix_of(url) else _UNKNOWN) from error
@@ -309,7 +315,7 @@ class ArchiveStore:
         place = self._place(manifest.topic, _MANIFESTS, _manifest_name(written.number))
         with _answering(f"{place} cannot be written"):
             require_no_links(self.files, self._root, place)
-            self.files.makedirs(self._place(manifest.topic, _MANIFESTS), exist_ok=True)
+            make_directories(self.files, self._place(manifest.topic, _MANIFESTS))
             try:
                 creator(self.files, self.url)(place, sealed(written.encode()))
             except FileExistsError:
@@ -336,7 +342,7 @@ class ArchiveStore:
         place = self.path(topic, name)
         with _answering(f"{place} cannot be written"):
             require_no_links(self.files, self._root, place)
-            self.files.makedirs(place.rsplit("/", 1)[0], exist_ok=True)
+            make_directories(self.files, place.rsplit("/", 1)[0])
             self.files.put_file(local, place)
             # A manifest is on the disk once it is written, so the files that it lists have to be there before.
             if is_local(self.files):

@@ -19,6 +19,7 @@ import pyarrow as pa
 from riverrun.config.secrets import make_directory
 from riverrun.errors import StateError
 from riverrun.extras import require_extra
+from riverrun.foreign_files import make_directories, store_at
 from riverrun.hosting.process import SystemClock
 from riverrun.quality.sharing import make_shared_directory, share_with_group
 from riverrun.serde.serdes import without_odd_numbers
@@ -203,10 +204,8 @@ def write_lines(url: str, name: str, rows: Iterable[Mapping[str, Any]]) -> str:
         share_with_group(Path(place))
         return place
     require_extra("snapshots")
-    import fsspec
-
-    files, root = fsspec.url_to_fs(directory)
-    files.makedirs(root, exist_ok=True)
+    files, root = store_at(directory)
+    make_directories(files, root)
     with files.open(f"{root}/{place.rpartition('/')[2]}", "wb") as file:
         file.write(lines)
     return place
@@ -225,9 +224,7 @@ def keep_newest(url: str, count: int) -> None:
             # Another check may delete it at the same time.
             shutil.rmtree(Path(url, name), ignore_errors=True)
         return
-    import fsspec
-
-    files, root = fsspec.url_to_fs(url)
+    files, root = store_at(url)
     # fsspec caches listings, and other processes write there as well.
     files.invalidate_cache(root)
     for name in _older(count, [each.rstrip("/").rpartition("/")[2] for each in files.ls(root, detail=False)]):

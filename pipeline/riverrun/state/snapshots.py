@@ -22,7 +22,15 @@ from riverrun.config.secrets import make_directory
 from riverrun.decoders import Name, Natural, Time, Word, foreign_decoder
 from riverrun.errors import ConfigError, SnapshotError
 from riverrun.extras import require_extra
-from riverrun.foreign_files import described, is_local, read_document, require_no_links, sealed
+from riverrun.foreign_files import (
+    described,
+    is_local,
+    make_directories,
+    read_document,
+    require_no_links,
+    sealed,
+    store_at,
+)
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -144,13 +152,11 @@ class SnapshotStore:
     """
 
     def __init__(self, url: str, keep: int) -> None:
-        import fsspec
-
         self._url = url
         self._keep = keep
         # Some kinds of file systems connect at once.
         try:
-            self._files, self._root = fsspec.url_to_fs(url)
+            self._files, self._root = store_at(url)
         except Exception as error:  # every kind of file store has its own errors
             raise SnapshotError(f"Snapshots cannot be kept at {url}: {error}") from error
 
@@ -184,8 +190,8 @@ class SnapshotStore:
             require_no_links(self._files, self._root, self._place(_MANIFESTS))
             if is_local(self._files):
                 make_directory(Path(self._root))
-            self._files.makedirs(self._place(_FILES), exist_ok=True)
-            self._files.makedirs(self._place(_MANIFESTS), exist_ok=True)
+            make_directories(self._files, self._place(_FILES))
+            make_directories(self._files, self._place(_MANIFESTS))
             for file in files:
                 self._upload(state / file.name, file)
             # After all its files, and moved to its place in one step: a failure leaves a complete snapshot or none.

@@ -26,7 +26,7 @@ from pyarrow import parquet
 from riverrun.archive.exclusive import LEFTOVER, creator
 from riverrun.decoders import UnreadableError, json_decoder
 from riverrun.errors import ConfigError, EngineError, RangeError, StreamsError, TaskMigratedError
-from riverrun.foreign_files import described, read_document, sealed
+from riverrun.foreign_files import described, make_directories, read_document, sealed, store_at
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION
 from riverrun.records import TopicPartition
 from riverrun.transfers.sink_rows import require_numbers
@@ -64,9 +64,7 @@ class FileSink:
         self._sums: dict[TopicPartition, list[str]] = defaultdict(list)
         self._has_warned = False
         with self._told("open"):
-            import fsspec
-
-            self._files, self._root = fsspec.url_to_fs(target)
+            self._files, self._root = store_at(target)
         self._create = creator(self._files, target)
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -80,7 +78,7 @@ class FileSink:
         if not partitions:
             return {}
         with self._told("look into"):
-            self._files.makedirs(self._root, exist_ok=True)
+            make_directories(self._files, self._root)
             names = self._names()
             self._check_free(names)
             has_sums = self._check_manifest(is_new=not self._last_files(names))
@@ -141,7 +139,12 @@ class FileSink:
 
     def _names(self) -> list[str]:
         self._files.invalidate_cache(self._root)
-        return [path.rstrip("/").rpartition("/")[2] for path in self._files.ls(self._root, detail=False)]
+        try:
+            found = self._files.ls(self._root, detail=False)
+        # Object stores have no directory without a file.
+        except FileNotFoundError:
+            return []
+        return [path.rstrip("/").rpartition("/")[2] for path in found]
 
     def _ends(
         self, names: Sequence[str], partitions: Collection[TopicPartition], *, has_sums: bool

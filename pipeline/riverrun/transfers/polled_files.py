@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from riverrun.errors import ConfigError, DeserializationError, EngineError, StreamsError
+from riverrun.foreign_files import has_directories, require_bucket, store_at
 from riverrun.serde.exact_values import in_microseconds
 from riverrun.transfers.import_progress import FilePlace, Position
 from riverrun.transfers.import_rows import SourceRow
@@ -68,9 +69,7 @@ class PolledFiles:
         self._pattern = config.pattern
         self._is_at_once = config.complete == "at_once"
         with self._told("open"):
-            import fsspec
-
-            self._files, self._root = fsspec.url_to_fs(config.source)
+            self._files, self._root = store_at(config.source)
         self._taken: set[str] = set()
         self._finished: set[str] = set()
         self._seen: dict[str, FilePlace] = {}
@@ -142,10 +141,13 @@ class PolledFiles:
             self._files.invalidate_cache()
             if _PATTERN.search(self._root):
                 found = self._files.glob(self._root, detail=True)
-            elif not self._files.exists(self._root):
+            elif self._files.exists(self._root):
+                found = self._files.find(self._root, detail=True)
+            elif has_directories(self._files, self._root):
                 raise FileNotFoundError(self._root)
             else:
-                found = self._files.find(self._root, detail=True)
+                require_bucket(self._files, self._root)
+                found = {}
         places = (self._place_of(path, info) for path, info in found.items() if self._is_wanted(path, info))
         return {_identity(place.file): place for place in places}
 

@@ -51,7 +51,8 @@ from riverrun.transfers.import_progress import Position, outages_told
 from riverrun.transfers.import_rows import RowForm, SourceRow
 from riverrun.transfers.polled_feed import PolledFeed
 from riverrun.transfers.polled_files import PolledFiles
-from riverrun.transfers.polled_table import PolledTable, _digits_query
+from riverrun.transfers.polled_table import PolledTable
+from riverrun.transfers.sql_columns import digits_query
 from tests.brokers import free_port
 from tests.mariadb import running_mariadb
 from tests.postgresql import running_postgres
@@ -390,7 +391,7 @@ def test_positions_in_the_zone_of_a_server_are_refused(
 
 
 def test_names_of_oracle_are_in_capitals() -> None:
-    found = _digits_query(sa.table("orders"), sa.make_url("oracle+oracledb://").get_dialect()())
+    found = digits_query(sa.table("orders"), sa.make_url("oracle+oracledb://").get_dialect()())
     assert found[0].endswith("owner = sys_context('USERENV', 'CURRENT_SCHEMA')")
     assert found[1] == {"name": "ORDERS"}
 

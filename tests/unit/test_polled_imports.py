@@ -1322,6 +1322,34 @@ def test_a_server_that_rounds_numbers_of_32_bits_has_no_position_of_them(
     require_none_by_singles(request.getfixturevalue(server), kind)
 
 
+def require_no_position_by_choices(url: str, kind: str) -> None:
+    make_places(url, kind, ["'z'", "'a'"])
+    for incremental in (("place",), ("place", "id"), ("id", "place")):
+        with pytest.raises(ConfigError, match=r"Column place .* are sorted by number and compared as texts"):
+            read_by(url, incremental, 1)
+    # As the hint says.
+    text = "char" if url.startswith("mariadb") else "text"
+    query = f"SELECT id, cast(place AS {text}) AS place FROM orders"
+    assert ids(World(replace(ORDERS, source=url, table="", query=query, incremental=("place",))).catch_up()) == [1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ENUM('z','a')", "SET('z','a')"])
+def test_choices_of_mariadb_are_no_position(kind: str, mariadb: str) -> None:
+    require_no_position_by_choices(mariadb, kind)
+
+
+def test_choices_of_duckdb_are_no_position(tmp_path: Path) -> None:
+    require_no_position_by_choices(f"duckdb:///{tmp_path}/shop.duckdb", "ENUM('z', 'a')")
+
+
+@pytest.mark.slow
+def test_choices_of_postgresql_are_a_position_in_their_order(postgres: str) -> None:
+    with sa.create_engine(postgres, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("CREATE TYPE size AS ENUM ('small', 'medium', 'large')")
+    require_each_once(postgres, "size", ["'small'", "'medium'", "'large'"])
+
+
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_each_row_of_a_file_comes_once_by_a_column_of_any_type(kind: str, tmp_path: Path) -> None:
     require_each_once(f"duckdb:///{tmp_path}/shop.duckdb", kind, POSITIONS[kind])

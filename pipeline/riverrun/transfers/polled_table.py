@@ -23,16 +23,16 @@ from sqlalchemy.exc import DataError, ProgrammingError, SQLAlchemyError, Stateme
 
 from riverrun.errors import ConfigError, EngineError
 from riverrun.hosting.process import SystemClock
-from riverrun.records import EPOCH, moment
+from riverrun.records import EPOCH, moment, shortened
 from riverrun.transfers.driver_values import DriverValues, json_as_written
 from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import SourceRow
 from riverrun.transfers.polled_feed import Found
-from riverrun.transfers.sql_columns import MICRO_DIGITS, OF_MYSQL, digits_of_times
+from riverrun.transfers.sql_columns import MICRO_DIGITS, OF_MYSQL, column_types, digits_of_times
 from riverrun.transfers.sql_sink import columns_of, engine_of, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from riverrun.config.imports import ImportConfig
 
@@ -115,8 +115,9 @@ class PolledTable:
             if twice := sorted({name for name in there if there.count(name) > 1}):
                 message = f"{self._what} at {self._address} has two columns with the name {twice[0]}"
                 raise ConfigError(message, hint="Records have each name once: give one of them another by AS.")
-            self._refuse_finer()
             with self._engine.connect() as connection:
+                self._refuse_finer(connection)
+                self._refuse_choices(connection)
                 self._values = DriverValues.of(connection, self._from)
             self._refuse_rounded(self._values.rounded)
             if self._is_of_mysql and self._upto is not None and not self._has_mark:
@@ -139,22 +140,19 @@ class PolledTable:
         hint = "Rename the import: that imports everything, or the rows that a query selects, such as those of the last day."
         raise ConfigError(message, hint=hint)
 
-    def _refuse_finer(self) -> None:
+    def _refuse_finer(self, connection: sa.Connection) -> None:
         """Refuse columns with nanoseconds: Python's times would be cut, and not be those that the database compares."""
-        dialect = self._engine.dialect
-        with self._engine.connect() as connection:
-            for name, type_ in self._finer(connection).items():
-                message = f"Column {name} of {self._what.lower()} at {self._address} is {type_}, and records have microseconds"
-                hint = f"Select it by a query that casts it, such as to {_CASTS[dialect.name]}, or to a text."
-                raise ConfigError(message, hint=hint)
+        for name, type_ in self._finer(connection).items():
+            message = (
+                f"Column {name} of {self._what.lower()} at {self._address} is {type_}, and records have microseconds"
+            )
+            hint = f"Select it by a query that casts it, such as to {_CASTS[connection.dialect.name]}, or to a text."
+            raise ConfigError(message, hint=hint)
 
     def _finer(self, connection: sa.Connection) -> dict[str, str]:
         """Return the types of columns with digits behind microseconds, by their names."""
-        dialect = connection.dialect
-        if dialect.name == "duckdb":
-            query = sa.select(sa.text("*")).select_from(self._from).compile(dialect=dialect)
-            described = ((row[0], str(row[1])) for row in connection.exec_driver_sql(f"DESCRIBE {query}"))
-            return {name: type_ for name, type_ in described if _NANOS.search(type_)}
+        if connection.dialect.name == "duckdb":
+            return {name: type_ for name, type_ in self._types(connection).items() if _NANOS.search(type_)}
         if self._table is None:
             return {}
         # Others than those of the position are cut as they always were: seven digits are the default of SQL Server.
@@ -164,6 +162,23 @@ class PolledTable:
             for name, type_, digits in digits_of_times(connection, self._table)
             if name.lower() in rising and (digits or 0) > MICRO_DIGITS
         }
+
+    def _refuse_choices(self, connection: sa.Connection) -> None:
+        """Refuse positions that are sorted by number and compared as texts: rows would be missed."""
+        rising = {name.lower() for name in self._columns}
+        for name, type_ in self._types(connection).items():
+            if name.lower() in rising and type_.startswith(("ENUM(", "SET(")):
+                message = f"Column {name} of {self._what.lower()} at {self._address} is {shortened(type_)}"
+                hint = "Import by another column, or select it by a query that casts it to a text."
+                raise ConfigError(f"{message}, whose values are sorted by number and compared as texts", hint=hint)
+
+    def _types(self, connection: sa.Connection) -> Mapping[str, str]:
+        """Return the types of columns by name, of databases whose types decide whether a column can be read."""
+        dialect = connection.dialect
+        if dialect.name == "duckdb":
+            query = sa.select(sa.text("*")).select_from(self._from).compile(dialect=dialect)
+            return {row[0]: str(row[1]) for row in connection.exec_driver_sql(f"DESCRIBE {query}")}
+        return column_types(connection, self._table) if self._is_of_mysql and self._table is not None else {}
 
     def close(self) -> None:
         self._engine.dispose()

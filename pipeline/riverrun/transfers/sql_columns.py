@@ -294,7 +294,7 @@ def _is_no_choice(choices: Sequence[str], *, is_set: bool) -> Changes:
     return lambda text: text != ",".join(each for each in choices if each in text.split(","))
 
 
-def column_types(connection: sa.Connection, table: sa.Table) -> Mapping[str, str]:
+def column_types(connection: sa.Connection, table: sa.TableClause) -> Mapping[str, str]:
     """Return the types of a table's columns by name, as the database writes them."""
     dialect = connection.dialect
     if dialect.name == "duckdb":
@@ -326,7 +326,7 @@ def _written(type_: Any, dialect: Any) -> str:
         return ""
 
 
-def digits_of_times(connection: sa.Connection, table: Any) -> Iterable[tuple[str, str, int | None]]:
+def digits_of_times(connection: sa.Connection, table: sa.TableClause) -> Iterable[tuple[str, str, int | None]]:
     """Return columns of a table of SQL Server or Oracle: names, types, and the digits that times have of a second."""
     dialect = connection.dialect
     if dialect.name not in _CATALOGS:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from riverrun.hosting.application import Application
-    from riverrun.service.reading import Host
+    from riverrun.service.reading import QueriedInstance
     from riverrun.topics.letters import DeadLetter
 
 MOST_RECORDS = 1000
@@ -94,7 +94,7 @@ class Browsed(Protocol):
 class Browsing:
     """Reads topics for an instance's HTTP interface."""
 
-    def __init__(self, instance: Host, limits: PageLimits | None = None) -> None:
+    def __init__(self, instance: QueriedInstance, limits: PageLimits | None = None) -> None:
         self._instance = instance
         self._limits = limits or PageLimits()
         # Each page reads up to the limits of `PageLimits`; without a limit, readers would take the worker's bandwidth and CPU.

@@ -290,7 +290,6 @@ class Brokers:
     def fetch_offsets(
         self, name: str, tps: Sequence[TopicPartition], *, stable: bool
     ) -> dict[TopicPartition, Committed]:
-        """Return committed offsets."""
         return self.groups[name].offsets.fetch(tps, stable=stable) if name in self.groups else {}
 
     def describe_group(self, name: str) -> ConsumerGroup:

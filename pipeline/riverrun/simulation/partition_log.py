@@ -81,7 +81,6 @@ class LogEntry:
 
     @property
     def is_marker(self) -> bool:
-        """Return whether it is a marker."""
         return self.commits is not None
 
 

@@ -208,7 +208,6 @@ class MemoryProducer:
         transaction.is_ready = True
 
     def begin_transaction(self) -> None:
-        """Begin a transaction."""
         transaction = self._required()
         transaction.raise_fatal()
         if not transaction.is_ready or transaction.is_open:
@@ -484,7 +483,6 @@ class _Transaction:
             raise KafkaException(self.failure)
 
     def raise_failure(self) -> None:
-        """Raise the failure, if there is one."""
         if self.failure is not None:
             raise KafkaException(self.failure)
 

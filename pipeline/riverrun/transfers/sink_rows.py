@@ -117,8 +117,6 @@ class SinkRows:
         return pa.schema([*found, (TIMESTAMP, TIME), (PARTITION, pa.int32()), (OFFSET, pa.int64())])
 
     def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
-        """Return records of a partition as rows."""
-
         def place(number: int) -> dict[str, str | int]:
             return {"topic": tp.topic, "partition": tp.partition, "offset": records[number][RAW_OFFSET]}
 

@@ -327,6 +327,7 @@ class ClusterHost:
         self._turns.suspend(self._host)
 
     def resume(self) -> None:
+        """Resume it."""
         self._turns.suspend(self._host, is_suspended=False)
 
     def join(self, within: timedelta) -> None:

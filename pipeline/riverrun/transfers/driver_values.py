@@ -1,4 +1,4 @@
-"""What drivers of databases change without a word as they read: infinite times, months, 24:00, and numbers of 32 bits."""
+"""Finds or undoes what drivers of databases change without a word: infinite times, months, 24:00, numbers of 32 bits."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ChangedValues:
 
 @dataclass(frozen=True, slots=True)
 class DriverValues:
-    """What to select of rows so that changes by the driver are found, or undone.
+    """The columns to select of rows so that changes by the driver are found, or undone.
 
     Args:
         selected: All columns, and those that tell of changes.

@@ -15,7 +15,7 @@ from riverrun.console.looking import ProjectWatch
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import InputLag
-from riverrun.hosting.release import Release, ReleaseChange, Step
+from riverrun.hosting.release import Release, ReleaseChange, ReleaseStep
 from riverrun.project.graph import Member, ProjectGraph, Read, ReaderKind, Write
 from riverrun.project.graph_pictures import as_picture
 from riverrun.records import TopicPartition
@@ -96,7 +96,7 @@ def project() -> dict[str, Any]:
     verdict = GateVerdict(
         "7d31c0aa", "clicks-0@9000,clicks-1@9000", "s", outcomes=outcomes, warnings=("few rows change",)
     )
-    release = Release("clicks", "v1", Step.GATED, "v2", verdict=verdict, revision=3)
+    release = Release("clicks", "v1", ReleaseStep.GATED, "v2", verdict=verdict, revision=3)
     changes = [
         ReleaseChange("clicks", n + 1, BY, NOW - (90 - 30 * n) * MINUTE, "0.1.0", before, step, "v1", "v2")
         for n, (before, step) in enumerate(STEPS)

@@ -83,7 +83,6 @@ class _Recomputation:
     announce_corrections: bool = True
 
     def options(self) -> BackfillOptions:
-        """Return the options of the backfill."""
         topics = tuple(filter(None, map(str.strip, self.recompute_topics.split(","))))
         return BackfillOptions(topics, None, self.approve, truth("from_beginning", self.from_beginning))
 

@@ -176,10 +176,10 @@ def overview(project: ProjectConfig, app: str) -> Overview:
 
 def _judged(release: Release) -> Mapping[TopicPartition, int]:
     """Return the offsets up to which the last gate has judged a candidate that may still be cut."""
-    from riverrun.hosting.release import Step
+    from riverrun.hosting.release import ReleaseStep
     from riverrun.records import OffsetVector
 
-    if release.verdict is None or release.step not in {Step.GATED, Step.CUTTING}:
+    if release.verdict is None or release.step not in {ReleaseStep.GATED, ReleaseStep.CUTTING}:
         return {}
     return OffsetVector.parse(release.verdict.at).offsets
 

@@ -12,7 +12,7 @@ import pytest
 
 from riverrun import LONG, STRING, Window, Windowed, windowed
 from riverrun.hosting.control_topic import ReleaseRegistry
-from riverrun.hosting.release import Step
+from riverrun.hosting.release import ReleaseStep
 from riverrun.partitioning import partition_for
 from riverrun.records import TopicPartition
 from riverrun.spark.runs import RunLog
@@ -282,7 +282,9 @@ def test_a_release_waits_for_approval_and_goes_on_whatever_is_killed(services: S
     answer = {"chosen_options": ["Approve"]}
     assert f"Verdict `{verdict.id}`" in services.ask("ann", "GET", question)[1]["body"]
     assert [services.ask(user, "PATCH", question, answer)[0] for user in ("", "ann", "bob")] == [401, 403, 200]
-    services.until(lambda: registry.read(SHOP, "v1").step in {Step.CUTTING, Step.LIVE}, "the cut has begun")
+    services.until(
+        lambda: registry.read(SHOP, "v1").step in {ReleaseStep.CUTTING, ReleaseStep.LIVE}, "the cut has begun"
+    )
     services.kill_task(dag, run, "cut")
     assert services.await_run(dag, run) == "success"
     tries = {task: tries for task, (_, tries) in services.tasks(dag, run).items()}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import ApprovalNeededError, RangeError, ReleaseError
 from riverrun.hosting.gated import HeldState
-from riverrun.hosting.release import BEGUN, SWITCHING, Step
+from riverrun.hosting.release import BEGUN, SWITCHING, ReleaseStep
 from riverrun.releases.chain import Through
 from tests.histories.versions import COUNTS, VERSIONS, WINDOW_MS, WINDOWS
 
@@ -105,15 +105,15 @@ def take_steps(operator: Operator) -> None:
 def take_next(operator: Operator) -> None:
     """Take the step that comes next, as the status says."""
     status = operator.app.release().status
-    if status.step is Step.LIVE and operator.is_likely(0.6):
+    if status.step is ReleaseStep.LIVE and operator.is_likely(0.6):
         operator.app.release().rollback()
     elif status.step in SWITCHING:
         getattr(operator.app.release(), SWITCHING[status.step].name)()
     elif status.step not in BEGUN:
         operator.app.release(operator.candidate()).start(carry=operator.is_likely(0.2))
-    elif status.step is Step.PLANNED:
+    elif status.step is ReleaseStep.PLANNED:
         operator.app.release().reprocess()
-    elif status.step is Step.REPROCESSED:
+    elif status.step is ReleaseStep.REPROCESSED:
         operator.app.release().gate()
     else:
         approve(operator.app.release())
@@ -199,7 +199,7 @@ def look(operator: Operator) -> None:
     operator.app.lag()
     operator.app.runs.bounded().plan()
     release.releaser.log()
-    if before.step in {Step.REPROCESSED, Step.GATED}:
+    if before.step in {ReleaseStep.REPROCESSED, ReleaseStep.GATED}:
         release.releaser.diff(10)
     for step in ("start", "reprocess", "gate", "cut", "rollback", "retire", "abort"):
         with suppress(ReleaseError, RangeError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import StreamsError
 from riverrun.hosting.gated import HeldState
-from riverrun.hosting.release import BEGUN, SWITCHING, Step
+from riverrun.hosting.release import BEGUN, SWITCHING, ReleaseStep
 from tests.histories import commands
 from tests.histories.commands import JUDGE, Operator
 from tests.histories.events import resume
@@ -74,9 +74,9 @@ def _settle_step(scene: Scene, operator: Operator, status: Release) -> None:
         operator.app.run()
     elif status.held is not None:
         commands.decide_held(operator)
-    elif status.step is Step.CUTTING:
+    elif status.step is ReleaseStep.CUTTING:
         operator.app.release().cut()
-    elif status.step is Step.ROLLING_BACK:
+    elif status.step is ReleaseStep.ROLLING_BACK:
         operator.app.release().rollback()
     elif scene.random.random() < 0.5:
         commands.take_steps(operator)
@@ -135,7 +135,7 @@ def _correct_damage(scene: Scene) -> None:
 def go_back(scene: Scene) -> None:
     """Roll the last release back, and look at what is public then."""
     app = scene.app("last")
-    if app.release().status.step is not Step.LIVE:
+    if app.release().status.step is not ReleaseStep.LIVE:
         return
     try:
         app.release().rollback()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.hosting.gated import HeldState
-from riverrun.hosting.release import CONTROL_TOPIC, SWITCHING, Release, Step, release_in
+from riverrun.hosting.release import CONTROL_TOPIC, SWITCHING, Release, ReleaseStep, release_in
 from tests.histories.versions import COUNTS, LOGS, SEEN, TABLES, VERSIONS, WINDOWS
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from riverrun.records import TopicPartition
     from riverrun.simulation.brokers import Brokers
-    from riverrun.simulation.partition_log import Appended, Entry, NewRecord, Writer
+    from riverrun.simulation.partition_log import Appended, BatchWriter, LogEntry, NewRecord
     from riverrun.simulation.transactions import Owner
     from tests.histories.versions import Click
 
@@ -64,7 +64,7 @@ class Watch:
         return True
 
     def produce(
-        self, tp: TopicPartition, records: Sequence[NewRecord], writer: Writer, transactional_id: str | None
+        self, tp: TopicPartition, records: Sequence[NewRecord], writer: BatchWriter, transactional_id: str | None
     ) -> Appended:
         """Stand in for the brokers' method that appends records: those without a transaction are public at once."""
         end = self.brokers.topics.log(*tp).end if self._is_watched(tp) else 0
@@ -74,7 +74,7 @@ class Watch:
                 self.note(tp.topic, entry)
         return found
 
-    def note(self, topic: str, entry: Entry) -> None:
+    def note(self, topic: str, entry: LogEntry) -> None:
         """Take note of a record that has become public, or of the control topic's."""
         if topic == CONTROL_TOPIC:
             self._note_release(entry)
@@ -86,9 +86,9 @@ class Watch:
     def _is_watched(self, tp: TopicPartition) -> bool:
         return tp.topic in {CONTROL_TOPIC, *LOGS, *TABLES} and self.brokers.topics.has(*tp)
 
-    def _written(self, owner: Owner, tp: TopicPartition) -> list[Entry]:
+    def _written(self, owner: Owner, tp: TopicPartition) -> list[LogEntry]:
         """Return the records of the transaction of a producer that is about to end."""
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         for entry in reversed(self.brokers.topics.log(*tp).entries):
             if entry.producer_id == owner.producer_id:
                 if entry.is_marker or not entry.is_transactional:
@@ -96,7 +96,7 @@ class Watch:
                 found.append(entry)
         return found[::-1]
 
-    def _note_release(self, entry: Entry) -> None:
+    def _note_release(self, entry: LogEntry) -> None:
         if entry.key != self.app.encode() or entry.value is None:
             return
         before, now = self.release, release_in({self.app: entry.value}, self.app) or self.release
@@ -105,7 +105,7 @@ class Watch:
             self._require(
                 now.changed_by not in self.lookers, f"{now.changed_by} only looks, and has changed the release"
             )
-        if now.step is Step.CUTTING and before.step is not Step.CUTTING:
+        if now.step is ReleaseStep.CUTTING and before.step is not ReleaseStep.CUTTING:
             verdict = now.verdict
             self._require(verdict is not None and not verdict.critical, "a cut begins without a verdict")
             self._require(verdict is not None and not verdict.needs_approval, "a cut begins without an approval")
@@ -121,7 +121,7 @@ class Watch:
         if self.exactly_once and topic == SEEN:
             self._require(log[number] == 1, f"{topic}: record {number} is public again, from {version}")
 
-    def _note_row(self, topic: str, entry: Entry) -> None:
+    def _note_row(self, topic: str, entry: LogEntry) -> None:
         key, value = row_of(topic, entry)
         rows, before = self.rows[topic], self.rows[topic].get(key)
         if value is None:
@@ -162,7 +162,7 @@ class Watch:
     def _publishing(self) -> set[str]:
         """Return the versions that may publish: the live one and, during a switch, the one that becomes live."""
         release = self.release
-        coming = {Step.CUTTING: release.candidate, Step.ROLLING_BACK: release.previous}.get(release.step)
+        coming = {ReleaseStep.CUTTING: release.candidate, ReleaseStep.ROLLING_BACK: release.previous}.get(release.step)
         return {release.live} | ({coming} if coming else set())
 
     def _require_public(self, version: str, what: str) -> None:
@@ -177,7 +177,7 @@ class Watch:
             self.wrong.append(what)
 
 
-def row_of(topic: str, entry: Entry) -> tuple[Any, tuple[str, int] | None]:
+def row_of(topic: str, entry: LogEntry) -> tuple[Any, tuple[str, int] | None]:
     """Return key and value of a public row: the version that it names, if it does, and its count."""
     key, value = entry.key or b"", entry.value
     if topic == COUNTS:

@@ -17,7 +17,7 @@ from riverrun.hosting.standby_tasks import StandbyTasks
 from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TaskId, TopicPartition
-from riverrun.worker.queries import AnswerPage, KeyQuery, Reason, Refusal, StoreQuery
+from riverrun.worker.queries import AnswerPage, KeyQuery, Refusal, RefusalReason, StoreQuery
 from riverrun.worker.stream_thread.stream_thread import new_stream_thread
 from tests.waiting import until
 
@@ -109,7 +109,7 @@ def test_a_task_goes_on_while_another_one_is_restored(case: Case, monkeypatch: p
     assert answers[0][0] > answers[-1][0]
     for missing, answer in answers:
         assert isinstance(answer, Refusal)
-        assert (answer.reason, answer.missing) == (Reason.RESTORING, missing)
+        assert (answer.reason, answer.missing) == (RefusalReason.RESTORING, missing)
     assert case.shown[-1] == (LOGGED, LOGGED)
     assert len(case.shown) > 1
     answer = case.ask(b"w1", RESTORED)

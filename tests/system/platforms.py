@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from riverrun import LONG, STRING, windowed
 from riverrun.config import ProjectConfig
 from riverrun.errors import BrokerError, StreamsError
-from riverrun.hosting.release import Step
+from riverrun.hosting.release import ReleaseStep
 from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import OffsetVector
@@ -228,7 +228,7 @@ def gated(platform: Platform) -> Releaser:
     *_, last = releaser.wait_ready(max_lag=1000, looks=2, every_s=0.2)
     assert last.is_ready
     release = completed(platform, Releaser.gate)
-    assert release.step is Step.GATED
+    assert release.step is ReleaseStep.GATED
     return releaser
 
 

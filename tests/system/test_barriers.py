@@ -14,7 +14,7 @@ from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Re
 from riverrun.errors import UnderWayError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.control_topic import ReleaseRegistry
-from riverrun.hosting.release import Release, Step, staging_name
+from riverrun.hosting.release import Release, ReleaseStep, staging_name
 from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TopicPartition
@@ -209,13 +209,13 @@ def test_a_barrier_without_a_coordinator_is_given_up_but_not_in_a_switch(case: C
     case.write()
     with running(case.app):
         case.until_counted(50)
-        case.barrier(0, {}, timeout_ms=300, step=Step.CUTTING)
+        case.barrier(0, {}, timeout_ms=300, step=ReleaseStep.CUTTING)
         case.until_acknowledged(case.external(), 0)
         case.write()
-        case.barrier(0, {}, timeout_ms=301, step=Step.GATED)
+        case.barrier(0, {}, timeout_ms=301, step=ReleaseStep.GATED)
         case.until_counted(100)
         found = case.registry.read(case.name, "v1")
-        assert (found.barrier, found.step, found.live) == (None, Step.GATED, "v1")
+        assert (found.barrier, found.step, found.live) == (None, ReleaseStep.GATED, "v1")
         assert found.revision == case.release.revision + 1
         assert case.registry.history(case.name)[-1].by == "a worker, which gave a barrier up"
 

@@ -41,7 +41,7 @@ from riverrun.errors import (
     TopicError,
     UnderWayError,
 )
-from riverrun.hosting.release import Step
+from riverrun.hosting.release import ReleaseStep
 from riverrun.spark.session import spark_session
 from riverrun.windows import Window, Windowed
 from riverrun.worker.states import WorkerState
@@ -355,7 +355,7 @@ def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
 
     assert not app.checks.run().verdict.critical
     release = app.release("v2").reprocess().gate()
-    assert release.status.step is Step.GATED
+    assert release.status.step is ReleaseStep.GATED
     release.cut()
     assert app.version == "v2"
     latest = {record.key: record.value for record in broker.read(f"{unique}.out")}

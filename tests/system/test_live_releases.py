@@ -18,7 +18,7 @@ import pytest
 import riverrun.hosting.barrier_listener as listener_module
 from riverrun import Riverrun
 from riverrun.errors import UnderWayError
-from riverrun.hosting.release import Step
+from riverrun.hosting.release import ReleaseStep
 from riverrun.releases.releaser import Releaser
 from riverrun.worker.group.protocol import servers_of
 from tests.system.groups import tasks_run, tasks_taken
@@ -124,7 +124,10 @@ def test_a_switch_whose_coordinator_died_is_completed_by_a_worker(
 
     cuts = []
     with Riverrun(platform.path).app(platform.name, version="v1").worker(state_dir=tmp_path / "third"):
-        for step, live, at in ((Releaser.cut, "v2", Step.CUTTING), (Releaser.rollback, "v1", Step.ROLLING_BACK)):
+        for step, live, at in (
+            (Releaser.cut, "v2", ReleaseStep.CUTTING),
+            (Releaser.rollback, "v1", ReleaseStep.ROLLING_BACK),
+        ):
             with pytest.raises(KeyboardInterrupt):
                 completed(platform, step, dies)
             held = platform.releaser().status()
@@ -215,7 +218,7 @@ def test_a_switch_whose_command_was_killed_ends_without_anybody(
     with host(platform, tmp_path / "third"):
         kill_command(platform, "cut", "paused")
         platform.until(lambda: platform.releaser().status().barrier is None, "gave the barrier up")
-        assert platform.releaser().status().step is Step.GATED
+        assert platform.releaser().status().step is ReleaseStep.GATED
         kill_command(platform, "cut", "cutting")
         platform.until(partial(is_live, platform, "v2"), "made v2 live")
         cuts.append(platform.releaser().status())

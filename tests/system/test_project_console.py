@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from riverrun.hosting.control_topic import ReleaseRegistry
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import Release, ReleaseStep
 from riverrun.spark.runs import DONE, RunLog, RunRecord
 from tests.waiting import DEADLINE_S
 
@@ -57,7 +57,7 @@ def test_one_page_shows_workers_lag_runs_and_releases_of_a_project(group: Group)
     group.write(100)
     admin = group.broker.admin()
     RunLog(admin)._put(RunRecord("r1", group.name, "v1", "ann", 1_000, "orders-0@0..7", DONE, 2_000, records_in=7))
-    ReleaseRegistry.at(admin, "bob").write(Release(group.name, "v1", Step.PLANNED, "v2"))
+    ReleaseRegistry.at(admin, "bob").write(Release(group.name, "v1", ReleaseStep.PLANNED, "v2"))
     console, address = started(group.directory / "0.toml", group)
     try:
         assert httpx.get(f"{address}status", timeout=DEADLINE_S).status_code == 401

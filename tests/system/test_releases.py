@@ -36,7 +36,7 @@ from riverrun.hosting.alone import RUN, processing_alone
 from riverrun.hosting.claim import Claim
 from riverrun.hosting.control_topic import ReleaseRegistry, release_of
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import Release, ReleaseStep
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.kafka.ranges import read_fields
@@ -167,7 +167,7 @@ choosing_nothing = "{unique}:build"
 def cut(releaser: Releaser) -> Release:
     """Switch over; warnings of the gate are approved."""
     release = releaser.status()
-    if release.step is Step.GATED and release.verdict is not None:
+    if release.step is ReleaseStep.GATED and release.verdict is not None:
         releaser.approve(release.verdict.id)
     return releaser.cut()
 
@@ -386,7 +386,7 @@ def test_a_switch_that_died_while_it_published_a_log_is_completed_by_a_rerun(
         patched.setattr(corrections_module, "TransactionalProducer", _dying_in("corrections", dies))
         with pytest.raises(KeyboardInterrupt):
             cut(releaser)
-    assert releaser.status().step is Step.CUTTING
+    assert releaser.status().step is ReleaseStep.CUTTING
     project.broker.admin().delete_group(f"{project.unique}-corrections-{project.unique}.audit")  # as brokers do in time
     done = cut(project.releaser())
     assert project.audit() == sorted((who, value) for who in ("ann", "bob") for value in range(9))
@@ -440,14 +440,14 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
         releaser.cut()
     assert releaser.status().live == "v1"
     assert project.sums() == {"ann": 5000}
-    ReleaseRegistry.at(project.broker.admin()).write(releaser.status().to(Step.GATED))  # by other expectations
+    ReleaseRegistry.at(project.broker.admin()).write(releaser.status().to(ReleaseStep.GATED))  # by other expectations
     with pytest.raises(GateFailedError):
         releaser.gate()
     with pytest.raises(ReleaseError, match="this needs gated"):
         cut(releaser)
     admin, public = project.broker.admin(), f"{project.unique}-v2-orders"
     admin.create_topics([TopicSpec(public, 1)])
-    assert releaser.abort().step is Step.ABORTED
+    assert releaser.abort().step is ReleaseStep.ABORTED
     assert admin.list_topics(f"{project.unique}-v2-") == [public], "what begins alike is not the candidate's"
     assert not (releaser._versions.application("v2").application.directory).exists()
     admin.create_topics([TopicSpec(f"{project.unique}-v2-staging-sums", 1)])
@@ -466,7 +466,9 @@ def test_a_gate_warns_of_what_only_the_candidate_has_dropped(project: Project) -
     Worker(processing_application(project.config, admin, project.unique, "v1")).run(until_caught_up=True)
     releaser.start("v2")
     Worker(processing_application(project.config, admin, project.unique, "v2")).run(until_caught_up=True)
-    releaser._registry.write(releaser.status().to(Step.REPROCESSED))  # as `reprocess` does with nothing left to do
+    releaser._registry.write(
+        releaser.status().to(ReleaseStep.REPROCESSED)
+    )  # as `reprocess` does with nothing left to do
     verdict = present(releaser.gate().verdict)
     dropped = "processing-failed 2, undecodable 1; by the live version: undecodable 1"
     assert verdict.outcomes["records dropped"] == f"failed: {dropped}"
@@ -484,15 +486,17 @@ def test_a_version_that_chooses_topics_is_refused_and_publishes_nothing(
     refusal = r"choosing chooses topics per record \(KSTREAM-SINK-0000000001\)"
     with pytest.raises(ReleaseError, match=refusal):
         releaser.plan("choosing")
-    assert releaser.status().step is Step.NONE
-    seen = registry.write(releaser.status().to(Step.PLANNED, candidate="choosing"))  # its code was another one then
+    assert releaser.status().step is ReleaseStep.NONE
+    seen = registry.write(
+        releaser.status().to(ReleaseStep.PLANNED, candidate="choosing")
+    )  # its code was another one then
     with pytest.raises(ReleaseError, match=refusal):
         releaser.reprocess()
-    seen = registry.write(seen.to(Step.REPROCESSED).to(Step.GATED))
+    seen = registry.write(seen.to(ReleaseStep.REPROCESSED).to(ReleaseStep.GATED))
     with pytest.raises(ReleaseError, match=refusal):
         releaser.cut()
     assert project.sums() == {}
-    assert releaser.abort().step is Step.ABORTED, "it can be given up"
+    assert releaser.abort().step is ReleaseStep.ABORTED, "it can be given up"
     live = registry.write(replace(releaser.status(), live="choosing"))
     with pytest.raises(ReleaseError, match=refusal):
         releaser.plan("v2")
@@ -507,7 +511,7 @@ def test_a_worker_started_in_the_middle_of_a_switch_that_died_completes_it(
     project.run("v1")
     releaser = project.gated()
     ReleaseRegistry.at(project.broker.admin()).write(
-        releaser.status().to(Step.CUTTING)
+        releaser.status().to(ReleaseStep.CUTTING)
     )  # as its command did before it died
     failing = iter([ReleaseError("the first attempt fails")])
     complete = Releaser.complete
@@ -548,7 +552,7 @@ def test_a_switch_that_died_around_its_corrections_is_completed_by_a_rerun(
         patched.setattr(differ_module, "TransactionalProducer", _dying_in("corrections", dies))
         with pytest.raises(KeyboardInterrupt):
             cut(releaser)
-    assert releaser.status().step is Step.CUTTING
+    assert releaser.status().step is ReleaseStep.CUTTING
     with pytest.raises(UnderWayError, match="nothing else may process"):
         release_of(project.broker.admin(), project.config.app(project.unique)).require_no_switch("v1")
     done = cut(project.releaser())
@@ -579,9 +583,11 @@ def test_a_command_takes_the_live_version_unless_another_is_named(broker: Broker
     assert described(broker.bootstrap_servers) == second
 
 
-@pytest.mark.parametrize("died_at", [Step.PLANNED, Step.REPROCESSED, Step.GATED, Step.CUTTING, Step.LIVE])
+@pytest.mark.parametrize(
+    "died_at", [ReleaseStep.PLANNED, ReleaseStep.REPROCESSED, ReleaseStep.GATED, ReleaseStep.CUTTING, ReleaseStep.LIVE]
+)
 def test_a_release_in_one_command_goes_on_where_it_died(
-    project: Project, monkeypatch: pytest.MonkeyPatch, died_at: Step
+    project: Project, monkeypatch: pytest.MonkeyPatch, died_at: ReleaseStep
 ) -> None:
     """It dies after it has written a step; the verdict of a gate, and its approval, are kept."""
     project.pay(("ann", 5), ("ann", -2))
@@ -609,12 +615,12 @@ def test_a_release_in_one_command_goes_on_where_it_died(
             approved()
     before = project.releaser().status()
     assert before.step is died_at
-    if before.step is not Step.CUTTING and before.step is not Step.LIVE:
+    if before.step is not ReleaseStep.CUTTING and before.step is not ReleaseStep.LIVE:
         with pytest.raises(ApprovalNeededError):
             through()
         project.releaser().approve(project.releaser().status().verdict.id)  # type: ignore[union-attr] # it has one
     done = through()
-    assert (done.live, done.step) == ("v2", Step.LIVE)
+    assert (done.live, done.step) == ("v2", ReleaseStep.LIVE)
     assert done.verdict is not None
     assert before.verdict is None or done.verdict.id == before.verdict.id
     assert project.sums() == {"ann": 3}
@@ -656,7 +662,7 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
         patched.setattr(versions_module, "run", overtaken)
         with pytest.raises(UnderWayError, match="has moved on during the switch"):
             cut(releaser)
-    assert releaser.status().step is Step.GATED
+    assert releaser.status().step is ReleaseStep.GATED
     assert project.sums() == {"ann": 15, "bob": 1}
     cut(releaser)
     assert project.sums() == {"ann": -7, "bob": 1}
@@ -673,7 +679,7 @@ def test_an_old_version_that_moves_after_its_cut_leaves_no_way_back(
     project.pay(("ann", 10), ("ann", -20))
     project.run("v1")
     ReleaseRegistry.at(project.broker.admin()).write(
-        releaser.status().to(Step.CUTTING)
+        releaser.status().to(ReleaseStep.CUTTING)
     )  # it died before it fenced once more
     project.pay(("ann", 1000))
     with pytest.raises(UnderWayError, match="until that is completed"):

@@ -16,7 +16,7 @@ from riverrun.decoders import UnreadableError
 from riverrun.errors import RangeError, ReleaseError, SnapshotError
 from riverrun.hosting import control_topic
 from riverrun.hosting.gated import GateVerdict, HeldRun, HeldState
-from riverrun.hosting.release import Release, ReleaseChange, Step, history_in, release_in
+from riverrun.hosting.release import Release, ReleaseChange, ReleaseStep, history_in, release_in
 from riverrun.quality.frames import ColumnStatistics, Statistics
 from riverrun.records import OffsetVector, TaskId, TopicPartition, is_legal_topic, whole_number
 from riverrun.releases.check_log import CheckRecord
@@ -52,7 +52,15 @@ HELD = HeldRun(
     VERDICT,
 )
 RELEASE = Release(
-    "clicks", "v1", Step.GATED, "v2", verdict=VERDICT, digests={"v1": "d"}, barrier=BARRIER, held=HELD, revision=3
+    "clicks",
+    "v1",
+    ReleaseStep.GATED,
+    "v2",
+    verdict=VERDICT,
+    digests={"v1": "d"},
+    barrier=BARRIER,
+    held=HELD,
+    revision=3,
 )
 CHANGE = ReleaseChange(
     "clicks", 3, "ann@desk", 5, "1.0", "gated", "live", "v2", "v2", 1, {"v2": "d"}, "in-0@5", changed=("live",)

@@ -51,7 +51,8 @@ from riverrun.transfers.import_progress import Position, outages_told
 from riverrun.transfers.import_rows import RowForm, SourceRow
 from riverrun.transfers.polled_feed import PolledFeed
 from riverrun.transfers.polled_files import PolledFiles
-from riverrun.transfers.polled_table import PolledTable, _digits_query
+from riverrun.transfers.polled_table import PolledTable
+from riverrun.transfers.sql_columns import digits_query
 from tests.brokers import free_port
 from tests.mariadb import running_mariadb
 from tests.postgresql import running_postgres
@@ -390,7 +391,7 @@ def test_positions_in_the_zone_of_a_server_are_refused(
 
 
 def test_names_of_oracle_are_in_capitals() -> None:
-    found = _digits_query(sa.table("orders"), sa.make_url("oracle+oracledb://").get_dialect()())
+    found = digits_query(sa.table("orders"), sa.make_url("oracle+oracledb://").get_dialect()())
     assert found[0].endswith("owner = sys_context('USERENV', 'CURRENT_SCHEMA')")
     assert found[1] == {"name": "ORDERS"}
 
@@ -1319,6 +1320,34 @@ def test_a_server_that_rounds_numbers_of_32_bits_has_no_position_of_them(
     server: str, kind: str, request: pytest.FixtureRequest
 ) -> None:
     require_none_by_singles(request.getfixturevalue(server), kind)
+
+
+def require_no_position_by_choices(url: str, kind: str) -> None:
+    make_places(url, kind, ["'z'", "'a'"])
+    for incremental in (("place",), ("place", "id"), ("id", "place")):
+        with pytest.raises(ConfigError, match=r"Column place .* are sorted by number and compared as texts"):
+            read_by(url, incremental, 1)
+    # As the hint says.
+    text = "char" if url.startswith("mariadb") else "text"
+    query = f"SELECT id, cast(place AS {text}) AS place FROM orders"
+    assert ids(World(replace(ORDERS, source=url, table="", query=query, incremental=("place",))).catch_up()) == [1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ENUM('z','a')", "SET('z','a')"])
+def test_choices_of_mariadb_are_no_position(kind: str, mariadb: str) -> None:
+    require_no_position_by_choices(mariadb, kind)
+
+
+def test_choices_of_duckdb_are_no_position(tmp_path: Path) -> None:
+    require_no_position_by_choices(f"duckdb:///{tmp_path}/shop.duckdb", "ENUM('z', 'a')")
+
+
+@pytest.mark.slow
+def test_choices_of_postgresql_are_a_position_in_their_order(postgres: str) -> None:
+    with sa.create_engine(postgres, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("CREATE TYPE size AS ENUM ('small', 'medium', 'large')")
+    require_each_once(postgres, "size", ["'small'", "'medium'", "'large'"])
 
 
 @pytest.mark.parametrize("kind", POSITIONS)

@@ -32,7 +32,7 @@ from riverrun.errors import (
 )
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
-from riverrun.hosting.release import ACTIONS, Release, Step
+from riverrun.hosting.release import ACTIONS, Release, ReleaseStep
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.door import Kafka
 from riverrun.releases import chain
@@ -88,7 +88,7 @@ class Shell:
             ProjectConfig.load(self.path, {}), "clicks", Admin(Kafka({})), lambda: None, registry=self.registry()
         )
 
-    def at(self, step: Step, **changes: Any) -> Release:
+    def at(self, step: ReleaseStep, **changes: Any) -> Release:
         digests = self.releaser()._checks.digests(Release("clicks", "v1", candidate="v2"))
         verdict = GateVerdict("7f3a", "clicks-0@9", suite_digest([]), digests, {"rows": "failed: 9"}, (), ("rows",))
         release = Release("clicks", "v1", step, "v2", verdict=verdict, digests=digests)
@@ -165,7 +165,7 @@ def test_scripts_tell_from_the_exit_code_what_has_to_happen_next(error: type[Str
 
 
 def test_status_names_the_command_that_comes_next(shell: Shell) -> None:
-    gated = shell.at(Step.GATED)
+    gated = shell.at(ReleaseStep.GATED)
     code, out, _ = shell("status", "clicks")
     assert code == DONE
     assert "clicks: v1 is live; release: gated v2" in out
@@ -178,7 +178,7 @@ def test_status_names_the_command_that_comes_next(shell: Shell) -> None:
 
 
 def test_each_step_has_one_next_action_and_each_action_is_a_method_and_a_command() -> None:
-    for step in Step:
+    for step in ReleaseStep:
         assert len([name for name, action in ACTIONS.items() if step in action.next_at]) == 1, step
     known: Any = get_command(commands.app)
     for name, action in ACTIONS.items():
@@ -189,7 +189,7 @@ def test_each_step_has_one_next_action_and_each_action_is_a_method_and_a_command
 
 
 def test_a_person_approves_a_verdict_and_the_cut_may_be_made(shell: Shell) -> None:
-    shell.at(Step.GATED)
+    shell.at(ReleaseStep.GATED)
     code, out, err = shell("cut", "clicks", "--json")
     answer = json.loads(out)
     assert (code, answer["exit_code"], answer["error"]) == (NEEDS_APPROVAL, NEEDS_APPROVAL, "ApprovalNeededError")
@@ -208,20 +208,25 @@ def test_a_person_approves_a_verdict_and_the_cut_may_be_made(shell: Shell) -> No
 @pytest.mark.parametrize(
     ("arguments", "step", "changes", "said"),
     [
-        (("start", "clicks", "--to", "v2"), Step.ABORTED, {}, "begin the release of v2"),
-        (("reprocess", "clicks"), Step.PLANNED, {}, "compute v2 up to where v1 stands"),
-        (("gate", "clicks"), Step.REPROCESSED, {}, "judge v2"),
-        (("approve", "clicks", "--verdict", "7f3a"), Step.GATED, {}, "approve the warnings of verdict 7f3a"),
-        (("cut", "clicks"), Step.GATED, {"verdict": None}, None),
-        (("rollback", "clicks"), Step.LIVE, {"live": "v2", "previous": "v1"}, "make v1 live again in the place of v2"),
-        (("rollback", "clicks"), Step.LIVE, {"live": "v2", "previous": None}, None),
-        (("abort", "clicks"), Step.REPROCESSED, {}, "give up the release of v2"),
-        (("restore", "clicks", "--live", "v2"), Step.LIVE, {}, None),
-        (("abort", "clicks"), Step.LIVE, {}, None),
+        (("start", "clicks", "--to", "v2"), ReleaseStep.ABORTED, {}, "begin the release of v2"),
+        (("reprocess", "clicks"), ReleaseStep.PLANNED, {}, "compute v2 up to where v1 stands"),
+        (("gate", "clicks"), ReleaseStep.REPROCESSED, {}, "judge v2"),
+        (("approve", "clicks", "--verdict", "7f3a"), ReleaseStep.GATED, {}, "approve the warnings of verdict 7f3a"),
+        (("cut", "clicks"), ReleaseStep.GATED, {"verdict": None}, None),
+        (
+            ("rollback", "clicks"),
+            ReleaseStep.LIVE,
+            {"live": "v2", "previous": "v1"},
+            "make v1 live again in the place of v2",
+        ),
+        (("rollback", "clicks"), ReleaseStep.LIVE, {"live": "v2", "previous": None}, None),
+        (("abort", "clicks"), ReleaseStep.REPROCESSED, {}, "give up the release of v2"),
+        (("restore", "clicks", "--live", "v2"), ReleaseStep.LIVE, {}, None),
+        (("abort", "clicks"), ReleaseStep.LIVE, {}, None),
     ],
 )
 def test_a_rehearsal_says_what_a_step_would_do_and_changes_nothing(
-    shell: Shell, arguments: tuple[str, ...], step: Step, changes: dict[str, Any], said: str | None
+    shell: Shell, arguments: tuple[str, ...], step: ReleaseStep, changes: dict[str, Any], said: str | None
 ) -> None:
     plan = ReleasePlan("clicks", "v1", "v2", {}, RunRange({}))
     shell.monkeypatch.setattr(Releaser, "plan", lambda _releaser, _to, **_: plan)
@@ -255,8 +260,8 @@ def test_a_command_line_that_is_not_understood_has_a_code_of_its_own(shell: Shel
 
 
 def test_the_log_shows_who_did_what(shell: Shell) -> None:
-    planned = shell.registry("ann@desk").write(Release("clicks", "v1").to(Step.PLANNED, candidate="v2"))
-    shell.registry("airflow:clicks/manual_1").write(planned.to(Step.ABORTED))
+    planned = shell.registry("ann@desk").write(Release("clicks", "v1").to(ReleaseStep.PLANNED, candidate="v2"))
+    shell.registry("airflow:clicks/manual_1").write(planned.to(ReleaseStep.ABORTED))
     code, out, _ = shell("log", "clicks")
     first, second = out.splitlines()
     assert code == DONE
@@ -267,23 +272,23 @@ def test_the_log_shows_who_did_what(shell: Shell) -> None:
 
 
 def test_a_chain_of_steps_stops_where_a_person_is_asked(shell: Shell) -> None:
-    shell.at(Step.ABORTED, verdict=None)
+    shell.at(ReleaseStep.ABORTED, verdict=None)
     taken: list[str] = []
     has_workers, warnings = False, tuple[str, ...](("rows",))
 
     def reprocess(releaser: Releaser) -> RunSummary:
         taken.append("reprocess")
-        releaser._registry.write(releaser.status().to(Step.REPROCESSED))
+        releaser._registry.write(releaser.status().to(ReleaseStep.REPROCESSED))
         return RunSummary(RunRange({}), 1)
 
     def gate(releaser: Releaser) -> Release:
         taken.append("gate")
         warned = GateVerdict("7f3a", "clicks-0@9", "", {}, {}, (), warnings)
-        return releaser._registry.write(releaser.status().to(Step.GATED, verdict=warned))
+        return releaser._registry.write(releaser.status().to(ReleaseStep.GATED, verdict=warned))
 
     def cut(releaser: Releaser) -> Release:
         taken.append("cut")
-        return releaser._registry.write(releaser.status().to(Step.CUTTING).to(Step.LIVE, live="v2"))
+        return releaser._registry.write(releaser.status().to(ReleaseStep.CUTTING).to(ReleaseStep.LIVE, live="v2"))
 
     def wait_ready(_releaser: Releaser) -> list[Readiness]:
         taken.append("await")
@@ -307,11 +312,11 @@ def test_a_chain_of_steps_stops_where_a_person_is_asked(shell: Shell) -> None:
 
 
 def test_a_chain_does_not_take_the_switch_from_another_process(shell: Shell) -> None:
-    shell.at(Step.GATED)
+    shell.at(ReleaseStep.GATED)
     cuts = []
 
     def cut(releaser: Releaser, *_arguments: Any, **_options: Any) -> Release:
-        cuts.append(releaser._registry.write(releaser.status().to(Step.CUTTING)))
+        cuts.append(releaser._registry.write(releaser.status().to(ReleaseStep.CUTTING)))
         message = "The release has changed"
         raise VersionConflictError(message)
 
@@ -325,11 +330,11 @@ def test_a_chain_does_not_take_the_switch_from_another_process(shell: Shell) -> 
 @pytest.mark.parametrize("conflicts", range(7))
 @pytest.mark.parametrize("step", ["start", "reprocess", "gate"])
 def test_a_chain_continues_where_another_process_has_moved_the_release(shell: Shell, step: str, conflicts: int) -> None:
-    shell.at(Step.ABORTED, verdict=None)
+    shell.at(ReleaseStep.ABORTED, verdict=None)
     left = conflicts
     start = Releaser.start
 
-    def moved(releaser: Releaser, name: str, to: Step, **more: Any) -> Release:
+    def moved(releaser: Releaser, name: str, to: ReleaseStep, **more: Any) -> Release:
         nonlocal left
         seen = releaser.status()
         if name == step and left:
@@ -347,11 +352,11 @@ def test_a_chain_continues_where_another_process_has_moved_the_release(shell: Sh
         return start(releaser, version, **more)
 
     def reprocess(releaser: Releaser) -> RunSummary:
-        moved(releaser, "reprocess", Step.REPROCESSED)
+        moved(releaser, "reprocess", ReleaseStep.REPROCESSED)
         return RunSummary(RunRange({}), 1)
 
     def gate(releaser: Releaser) -> Release:
-        return moved(releaser, "gate", Step.GATED, verdict=GateVerdict("7f3a", "clicks-0@9", "", {}, {}, (), ()))
+        return moved(releaser, "gate", ReleaseStep.GATED, verdict=GateVerdict("7f3a", "clicks-0@9", "", {}, {}, (), ()))
 
     shell.monkeypatch.setattr(Releaser, "is_followed", lambda _releaser: False)
     shell.monkeypatch.setattr(Releaser, "start", started)
@@ -360,13 +365,13 @@ def test_a_chain_continues_where_another_process_has_moved_the_release(shell: Sh
     code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "gate")
     is_done = conflicts < 5 or step == "start"
     assert code == (DONE if is_done else REFUSED)
-    assert (shell.releaser().status().step is Step.GATED) == is_done
+    assert (shell.releaser().status().step is ReleaseStep.GATED) == is_done
     assert ("continuing from there" in out) == bool(conflicts)
 
 
 @pytest.mark.parametrize("polls", [0, 1, 3])
 def test_a_chain_waits_for_the_run_of_another_one_and_continues_behind_it(shell: Shell, polls: int) -> None:
-    shell.at(Step.ABORTED, verdict=None)
+    shell.at(ReleaseStep.ABORTED, verdict=None)
     left, computed = polls, 0
 
     def reprocess(_releaser: Releaser) -> RunSummary:
@@ -380,12 +385,12 @@ def test_a_chain_waits_for_the_run_of_another_one_and_continues_behind_it(shell:
         assert candidate == "v2"
         left -= 1
         if not left:
-            releaser._registry.write(releaser.status().to(Step.REPROCESSED))
+            releaser._registry.write(releaser.status().to(ReleaseStep.REPROCESSED))
         return left >= 0
 
     def gate(releaser: Releaser) -> Release:
         verdict = GateVerdict("7f3a", "clicks-0@9", "", {}, {}, (), ())
-        return releaser._registry.write(releaser.status().to(Step.GATED, verdict=verdict))
+        return releaser._registry.write(releaser.status().to(ReleaseStep.GATED, verdict=verdict))
 
     shell.monkeypatch.setattr(chain, "_RUNS_LOOK_SECONDS", 0)
     shell.monkeypatch.setattr(Releaser, "is_followed", lambda _releaser: False)
@@ -398,7 +403,7 @@ def test_a_chain_waits_for_the_run_of_another_one_and_continues_behind_it(shell:
 
 
 def test_a_chain_does_not_begin_again_what_was_aborted_while_it_waited(shell: Shell) -> None:
-    shell.at(Step.ABORTED, verdict=None)
+    shell.at(ReleaseStep.ABORTED, verdict=None)
     looks: list[str] = []
 
     def reprocess(_releaser: Releaser) -> RunSummary:
@@ -411,7 +416,7 @@ def test_a_chain_does_not_begin_again_what_was_aborted_while_it_waited(shell: Sh
             message = "The brokers do not answer"
             raise BrokerError(message, retriable=True)
         if len(looks) == 4:
-            releaser._registry.write(releaser.status().to(Step.ABORTED))
+            releaser._registry.write(releaser.status().to(ReleaseStep.ABORTED))
         return len(looks) < 4
 
     shell.monkeypatch.setattr(chain, "_RUNS_LOOK_SECONDS", 0)
@@ -422,11 +427,11 @@ def test_a_chain_does_not_begin_again_what_was_aborted_while_it_waited(shell: Sh
     assert code == REFUSED
     assert "another process has moved v2 meanwhile: the release is aborted" in err
     assert ("The brokers do not answer: trying again" in out, "reprocess: waiting for" in out) == (True, True)
-    assert shell.releaser().status().step is Step.ABORTED
+    assert shell.releaser().status().step is ReleaseStep.ABORTED
 
 
 def test_a_chain_does_not_repeat_a_gate_that_something_else_holds_up(shell: Shell) -> None:
-    shell.at(Step.REPROCESSED, verdict=None)
+    shell.at(ReleaseStep.REPROCESSED, verdict=None)
     calls = 0
 
     def gate(_releaser: Releaser) -> Release:
@@ -445,7 +450,7 @@ def test_a_chain_does_not_repeat_a_gate_that_something_else_holds_up(shell: Shel
 
 
 def test_a_look_for_runs_of_a_candidate_does_not_load_it(shell: Shell) -> None:
-    shell.at(Step.PLANNED, verdict=None)
+    shell.at(ReleaseStep.PLANNED, verdict=None)
     shell.monkeypatch.setattr(Versions, "application", lambda *_: pytest.fail("it was loaded"))
     shell.monkeypatch.setattr(Admin, "group", lambda *_: SimpleNamespace(members=()))
     assert not shell.releaser().is_computed("v2")
@@ -453,13 +458,13 @@ def test_a_look_for_runs_of_a_candidate_does_not_load_it(shell: Shell) -> None:
 
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_runs_of_a_candidate_count_since_it_began_to_compute_what_is_kept(shell: Shell, has_begun: bool) -> None:
-    shell.at(Step.ABORTED, verdict=None, computing_since_ms=7)
+    shell.at(ReleaseStep.ABORTED, verdict=None, computing_since_ms=7)
     shell.monkeypatch.setattr(Versions, "has_begun", lambda *_: has_begun)
     assert (shell.releaser().start("v2").computing_since_ms == 7) == has_begun
 
 
 def test_a_gate_that_asks_a_person_ends_with_a_code_of_its_own(shell: Shell) -> None:
-    gated = shell.at(Step.GATED)
+    gated = shell.at(ReleaseStep.GATED)
     shell.monkeypatch.setattr(Releaser, "gate", lambda _releaser: gated)
     assert shell("gate", "clicks")[0] == NEEDS_APPROVAL
     clean = replace(gated, verdict=None)
@@ -468,7 +473,7 @@ def test_a_gate_that_asks_a_person_ends_with_a_code_of_its_own(shell: Shell) -> 
 
 
 def test_a_version_nobody_declared_is_named_with_the_nearest_that_is(shell: Shell) -> None:
-    shell.at(Step.ABORTED)
+    shell.at(ReleaseStep.ABORTED)
     before = shell.notes.read()
     code, _, err = shell("start", "clicks", "--to", "v22")
     assert code == FAILED
@@ -481,15 +486,20 @@ def test_a_version_nobody_declared_is_named_with_the_nearest_that_is(shell: Shel
 @pytest.mark.parametrize(
     ("arguments", "step", "changes", "role"),
     [
-        (("start", "clicks", "--to", "v2"), Step.LIVE, {"live": "v3"}, "v3 is live"),
-        (("reprocess", "clicks"), Step.PLANNED, {"candidate": "v3"}, "v3 is being released"),
-        (("gate", "clicks"), Step.REPROCESSED, {"live": "v3"}, "v3 is live"),
-        (("cut", "clicks"), Step.GATED, {"live": "v3"}, "v3 is live"),
-        (("rollback", "clicks"), Step.LIVE, {"live": "v2", "previous": "v3"}, "v3 is the version to roll back to"),
+        (("start", "clicks", "--to", "v2"), ReleaseStep.LIVE, {"live": "v3"}, "v3 is live"),
+        (("reprocess", "clicks"), ReleaseStep.PLANNED, {"candidate": "v3"}, "v3 is being released"),
+        (("gate", "clicks"), ReleaseStep.REPROCESSED, {"live": "v3"}, "v3 is live"),
+        (("cut", "clicks"), ReleaseStep.GATED, {"live": "v3"}, "v3 is live"),
+        (
+            ("rollback", "clicks"),
+            ReleaseStep.LIVE,
+            {"live": "v2", "previous": "v3"},
+            "v3 is the version to roll back to",
+        ),
     ],
 )
 def test_a_version_that_was_removed_from_the_file_is_asked_for_again(
-    shell: Shell, arguments: tuple[str, ...], step: Step, changes: dict[str, Any], role: str
+    shell: Shell, arguments: tuple[str, ...], step: ReleaseStep, changes: dict[str, Any], role: str
 ) -> None:
     shell.at(step, **changes)
     shell.declare("v2")
@@ -515,14 +525,14 @@ CHANGES = {
 @pytest.mark.parametrize(
     ("step", "at", "hint"),
     [
-        ("reprocess", {"step": Step.PLANNED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
-        ("gate", {"step": Step.REPROCESSED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
-        ("cut", {"step": Step.GATED, "live": "v1", "candidate": "v2"}, "--to v2 begins the release again"),
-        ("rollback", {"step": Step.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Restore its code"),
-        ("work", {"step": Step.GATED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
-        ("work", {"step": Step.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Restore its code"),
-        ("work", {"step": Step.ROLLED_BACK, "live": "v1", "candidate": "v2"}, "Restore its code"),
-        ("work", {"step": Step.ABORTED, "live": "v1", "candidate": "v2"}, None),
+        ("reprocess", {"step": ReleaseStep.PLANNED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
+        ("gate", {"step": ReleaseStep.REPROCESSED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
+        ("cut", {"step": ReleaseStep.GATED, "live": "v1", "candidate": "v2"}, "--to v2 begins the release again"),
+        ("rollback", {"step": ReleaseStep.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Restore its code"),
+        ("work", {"step": ReleaseStep.GATED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
+        ("work", {"step": ReleaseStep.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Restore its code"),
+        ("work", {"step": ReleaseStep.ROLLED_BACK, "live": "v1", "candidate": "v2"}, "Restore its code"),
+        ("work", {"step": ReleaseStep.ABORTED, "live": "v1", "candidate": "v2"}, None),
     ],
 )  # fmt: skip
 def test_no_version_goes_on_with_other_code_than_was_planned(
@@ -533,7 +543,7 @@ def test_no_version_goes_on_with_other_code_than_was_planned(
     if change == "a constant":
         text = text.replace("str.upper", "shout")
     shell.module(text)
-    verdict = replace(present(shell.at(Step.GATED).verdict), approved_by="ann@desk")
+    verdict = replace(present(shell.at(ReleaseStep.GATED).verdict), approved_by="ann@desk")
     shell.notes.values.clear()
     shell.at(**{"verdict": verdict, **at})
     before = shell.notes.read()
@@ -557,7 +567,7 @@ def test_no_version_goes_on_with_other_code_than_was_planned(
 
 @pytest.mark.parametrize("command", ["status", "reprocess", "gate", "cut", "rollback", "abort"])
 def test_a_control_topic_that_cannot_be_read_is_refused_by_every_command(shell: Shell, command: str) -> None:
-    shell.at(Step.GATED)
+    shell.at(ReleaseStep.GATED)
     shell.notes.values["clicks"] = b'{"app": "clicks", "live": "v1", "step": "sideways"}'
     before = shell.notes.read()
     code, _, err = shell(command, "clicks")
@@ -567,10 +577,10 @@ def test_a_control_topic_that_cannot_be_read_is_refused_by_every_command(shell: 
 
 
 def test_of_two_operators_at_once_the_second_is_told_and_changes_nothing(shell: Shell) -> None:
-    gated = shell.at(Step.GATED)
+    gated = shell.at(ReleaseStep.GATED)
 
     def abort() -> None:
-        shell.registry("bob@desk").write(gated.to(Step.ABORTED))
+        shell.registry("bob@desk").write(gated.to(ReleaseStep.ABORTED))
 
     shell.notes.before_write = abort
     code, _, err = shell("approve", "clicks", "--verdict", "7f3a")
@@ -578,7 +588,7 @@ def test_of_two_operators_at_once_the_second_is_told_and_changes_nothing(shell: 
     assert "revision 2 was written meanwhile, 1 expected" in err
     assert "riverrun release status" in err
     release = shell.registry().read("clicks", "v1")
-    assert (release.step, release.changed_by) == (Step.ABORTED, "bob@desk")
+    assert (release.step, release.changed_by) == (ReleaseStep.ABORTED, "bob@desk")
 
 
 def test_a_plan_names_statements_that_change_instead_of_nodes_with_other_numbers(shell: Shell) -> None:

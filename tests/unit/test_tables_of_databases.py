@@ -8,7 +8,7 @@ import json
 import random
 import sqlite3
 import tempfile
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,9 @@ from riverrun.records import TopicPartition
 from riverrun.testing.sinks import sink_table
 from riverrun.transfers import sql_sink
 from riverrun.transfers.follower import Follower, FollowOptions, FollowSettings
+from riverrun.transfers.held_values import check_types
 from riverrun.transfers.sink_rows import SinkRows
-from riverrun.transfers.sql_columns import ColumnType
+from riverrun.transfers.sql_columns import ColumnType, column_types
 from riverrun.transfers.sql_sink import SqlSink, _offsets_table, _rows_table, updating
 from riverrun.transfers.topic_feed import TopicFeed
 from riverrun.transfers.unreadable import ReadableRows
@@ -277,6 +278,35 @@ def test_columns_of_the_sinks_own_tables_change_nothing(places: dict[str, Place]
 )
 def test_types_are_read_as_databases_write_them(text: str, kind: str, digits: int | None) -> None:
     assert ColumnType.of(text, "postgresql") == ColumnType(kind, digits)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "digits", "is_refused"), [("mssql", 3, True), ("mssql", 7, False), ("oracle", 3, True)]
+)
+def test_digits_of_times_are_those_that_the_catalog_has(
+    dialect: str, digits: int, is_refused: bool, tmp_path: Path
+) -> None:
+    # Of SQL Server and Oracle there is the catalog only. SQLAlchemy reads the types without digits.
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/target.db", poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"ATTACH '{tmp_path}/catalog.db' AS information_schema")
+        connection.exec_driver_sql(
+            "CREATE TABLE information_schema.columns"
+            " AS SELECT 'target' table_name, 'main' table_schema, 'x' column_name, 'datetime2' data_type,"
+            f" {digits} datetime_precision"
+        )
+        connection.exec_driver_sql(
+            "CREATE TABLE all_tab_columns AS SELECT 'target' table_name, 'main' owner, 'x' column_name,"
+            f" 'TIMESTAMP({digits})' data_type, {digits} data_scale"
+        )
+        connection.exec_driver_sql("CREATE TABLE target (_key TEXT, n BIGINT, x TIMESTAMP, y DATETIME)")
+        rows = sa.Table("target", sa.MetaData(), schema="main")
+        engine.dialect.name = dialect
+        connection.dialect.name = dialect
+        assert column_types(connection, rows)["x"] == f"TIMESTAMP({digits})"
+        assert column_types(connection, rows)["y"] == "DATETIME"
+        with pytest.raises(ConfigError, match=r"is TIMESTAMP\(3\)") if is_refused else nullcontext():
+            check_types(connection, rows, table_with("x", pa.timestamp("us", "UTC")))
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\"'\\\n\r\0%():.[]`?$ "), max_size=12)

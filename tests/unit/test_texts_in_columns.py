@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from sqlalchemy.exc import DBAPIError
 
 from riverrun.processor.sinks import SinkTable
-from riverrun.transfers.sql_columns import ColumnType, check_types, column_types
+from riverrun.transfers.held_values import check_types
+from riverrun.transfers.sql_columns import ColumnType, column_types
 from riverrun.transfers.sql_sink import engine_of
 from tests.brokers import free_port
 from tests.depth import depth

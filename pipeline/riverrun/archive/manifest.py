@@ -101,7 +101,6 @@ class ArchivedFile:
 
     @property
     def range(self) -> OffsetRange:
-        """Return the offsets."""
         return OffsetRange(self.start, self.end)
 
     @property

@@ -71,7 +71,6 @@ class FileWriter:
         self._done: list[ArchivedFile] = []
 
     def __enter__(self) -> Self:
-        """Return the writer."""
         return self
 
     def __exit__(self, *_: object) -> None:

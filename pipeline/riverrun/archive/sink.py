@@ -44,7 +44,6 @@ class RawBatches:
     skipped = 0
 
     def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> RawBatch:
-        """Return all records."""
         return RawBatch(tp, records)
 
     def refuse(self, error: RefusedRecordsError) -> None:

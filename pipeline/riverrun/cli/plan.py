@@ -15,7 +15,7 @@ _ASSUMED = (
 )
 
 
-class Form(StrEnum):
+class PlanForm(StrEnum):
     """A way to show a project."""
 
     TEXT = "text"
@@ -39,9 +39,9 @@ def plan(
     ] = "",
     end: Annotated[str, typer.Option("--to", help="Event time at which the interval ends; not included.")] = "",
     form: Annotated[
-        Form,
+        PlanForm,
         typer.Option("--format", help="How to show the project: a tree, a Mermaid flowchart, or an SVG picture."),
-    ] = Form.TEXT,
+    ] = PlanForm.TEXT,
     *,
     live: Annotated[
         bool, flag("--live", "Take the versions that are live, which brokers know, and not the first ones.")
@@ -68,19 +68,19 @@ def plan(
             text = impact_text(found)
             return CommandOutcome(f"{text}\n{_ASSUMED}" if start and not live else text, impact_document(found))
         graph = project.graph({name: project.app(name).version for name in project.config.apps} if live else None)
-        if form is Form.TEXT:
+        if form is PlanForm.TEXT:
             told = surprises(graph)
             return CommandOutcome(as_text(graph, told), graph_document(graph, told))
         picture = as_picture(graph)
-        text = mermaid(picture) if form is Form.MERMAID else svg(picture, project.config.path.resolve().parent.name)
+        text = mermaid(picture) if form is PlanForm.MERMAID else svg(picture, project.config.path.resolve().parent.name)
         return CommandOutcome(text.rstrip(), None)
 
     report(planned, as_json=as_json)
 
 
-def _check(app: str | None, form: Form, *, is_of_app: bool, as_json: bool) -> None:
+def _check(app: str | None, form: PlanForm, *, is_of_app: bool, as_json: bool) -> None:
     if app is None and is_of_app:
         raise typer.BadParameter("name the application that they are about", param_hint="--version, --from, --to")
-    if form is not Form.TEXT and (app is not None or as_json):
+    if form is not PlanForm.TEXT and (app is not None or as_json):
         message = f"{form.value} shows the whole project: leave out {'APP' if app is not None else '--json'}"
         raise typer.BadParameter(message, param_hint="--format")

@@ -11,7 +11,7 @@ import typer
 from riverrun.cli.output import echo
 from riverrun.cli.project import NEEDS_APPROVAL, App, code_of, flag, settings_of
 from riverrun.errors import StreamsError
-from riverrun.hosting.release import ABORT, ACTIONS, APPROVE, GATE, REPROCESS, RETIRE, START, Step
+from riverrun.hosting.release import ABORT, ACTIONS, APPROVE, GATE, REPROCESS, RETIRE, START, ReleaseStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,14 +60,14 @@ def told(release: Release, *, asks: bool = False) -> CommandOutcome:
 def next_step(release: Release) -> str:
     """Return the command that comes next in a release."""
     verdict = release.verdict
-    if release.step is Step.GATED and verdict is not None and verdict.needs_approval:
+    if release.step is ReleaseStep.GATED and verdict is not None and verdict.needs_approval:
         return APPROVE.command(release.app, verdict.id)
     # A verdict at this step is that of a gate that has failed.
-    if release.step is Step.REPROCESSED and verdict is not None and verdict.critical:
+    if release.step is ReleaseStep.REPROCESSED and verdict is not None and verdict.critical:
         return f"{ABORT.command(release.app)}, then correct {release.candidate} and start again"
     action = next(each for each in ACTIONS.values() if release.step in each.next_at)
     command = action.command(release.app, "VERSION" if action is START else "")
-    return f"{command}, if necessary" if release.step is Step.LIVE else command
+    return f"{command}, if necessary" if release.step is ReleaseStep.LIVE else command
 
 
 def plain(value: Any) -> Any:

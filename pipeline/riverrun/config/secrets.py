@@ -90,8 +90,40 @@ _NAME = (
     r"(?:(?<![\w.-])|(?<=%[0-9A-Fa-f]{2})|(?<=(?<![\w-])-)|(?<=(?<![\w-])--))(?P<name>(?:[A-Za-z]+ )?[A-Za-z_][\w.-]*)"
 )
 _ELEMENT = re.compile(r"<(?:\w+:)?(?P<name>[\w.-]{1,200})(?:\s[^<>]*)?>")
-_SQL_LOGIN = re.compile(r"(?i)\bidentified\s+(?:with\s+\w+\s+)?(?P<name>by)\s+(?=\\*[\"'])")
+_SQL_LOGIN = re.compile(r"(?i)\bidentified\s+(?:with\s+\w+\s+)?by\s+(?=\\*[\"'])")
 _CONTENT = re.compile(rf"[^<]{{0,{_LONGEST}}}")
+# Programs whose passwords follow a short option; MySQL's asks for one if nothing is attached to it.
+_COMMAND_LOGIN = re.compile(
+    r"(?<![\w-])(?:"
+    + "|".join(
+        rf"{program}(?:\.exe)?\s(?:[^\n|;&]{{0,300}}?\s)?-{option}"
+        for program, option in (
+            (r"(?:mysql|mariadb)[\w-]*", r"p(?=\S)"),
+            ("(?:sqlcmd|bcp)", r"P\s*"),
+            ("sshpass", r"p\s*"),
+            ("redis-cli", r"a\s+"),
+            (r"mongo\w*", r"p\s+"),
+            ("(?:docker|podman) login", r"p\s+"),
+            (r"ldap\w+", r"w\s+"),
+        )
+    )
+    + ")"
+)
+_PROSE_WORDS = "|".join(
+    """
+    a all also always an and another are arguments as asked at bad bare be because both but by callback can cannot changed
+    checked combinations confidential correct corrupted could currently detection does echoed either empty encrypted ends
+    errors expected expired false first for from given has held hidden how if ignored in incorrect invalid is it its kept
+    known left limited loaded longer made mapped may mismatch missing must needed needs neither never new no none not now
+    null of old omitted on one only optional or passed preferred present printed prompt protected protection provided read
+    regression rejected removed replaced required reset returned right secret sent set shared shorter should shown specified
+    still stored supplied taken that the then there this to too true twice two undefined unknown unset unused updated used
+    valid via was weak what when where which will with without written wrong yet your
+    """.split()  # noqa: SIM905 - as a list it takes a page
+)
+_NO_VALUE = rf"(?!(?:{_PROSE_WORDS})(?![\w-]))"
+"""Words that follow names of secrets in prose, and are none."""
+_PASSWORD = "(?P<name>passw(?:or)?d|passphrase|passcode|secret|(?:api|access|private|secret) key)"  # noqa: S105 - a pattern
 # Ways in which a name comes before its value: `name=`, a pair, a name and a value by name, XML, an option.
 _OPENINGS = (
     re.compile(_NAME + r"(?:\[[^\]\s]{0,30}\])?\\*[\"']?[ \t]*(?:=>|->|:=|==?|%3[Dd]|:(?!//))[ \t]*"),
@@ -102,12 +134,19 @@ _OPENINGS = (
     ),
     _ELEMENT,
     # SQL's `PASSWORD '...'`, and prose.
-    re.compile(r"(?i)\b(?P<name>passw(?:or)?d|passphrase|secret)\s+(?=\\*[\"'])"),
+    re.compile(rf"(?i)\b{_PASSWORD}\s+(?=\\*[\"'])"),
+    re.compile(rf"(?i)\b{_PASSWORD}\s+(?:is|was)\b:?[ \t]+{_NO_VALUE}"),
+    re.compile(rf"(?i)\b(?P<name>passphrase)[ \t]+(?=[\w*]){_NO_VALUE}"),
+    # What follows `password` is mostly prose, unless it has letters and digits.
+    re.compile(r"(?i)\b(?P<name>passw(?:or)?d|passcode)[ \t]+(?=[^\s,;:=]{0,200}\d)(?=[^\s,;:=]{0,200}[a-z])(?=\w)"),
+    _COMMAND_LOGIN,
     _SQL_LOGIN,
     re.compile(
         r"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)[ \t]+(?!-|(?:and|cannot|for|from|has|if|in|is|must|needs|of|or|to|was|with)\b)"
     ),
 )
+_UNNAMED = (_SQL_LOGIN, _COMMAND_LOGIN)
+"""Openings that only secrets have."""
 _QUOTE = re.compile(r"\\*[\"']")
 # What follows a delimiter that ends a value; before anything else, the delimiter is a part of the value.
 _ENDS = r"(?=\s|$|[;&,)(}\]\"'`|\\]|/|[\w.-]+\\*[\"']?[ \t]*=)"
@@ -253,7 +292,7 @@ def _without_values(text: str, opening: re.Pattern[str]) -> str:
     parts, done, at = [], 0, 0
     while (found := opening.search(text, at)) is not None:
         at = found.end()
-        if not (opening is _SQL_LOGIN or is_secret(found["name"])):
+        if opening not in _UNNAMED and not is_secret(found["name"]):
             continue
         plain = _ENCODED_VALUE if "%3D" in found[0].upper() else _VALUE
         value = (_CONTENT if opening is _ELEMENT else plain).match(text, at)

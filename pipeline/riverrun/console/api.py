@@ -6,14 +6,23 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Query, Response
 
-from riverrun.config.secrets import redacted
 from riverrun.console.shown import row_object
-from riverrun.errors import ConfigError, ReleaseError, StreamsError
+from riverrun.errors import ConfigError, ReleaseError
 from riverrun.hosting.process import SystemClock
 from riverrun.service.admission import OPEN_PATHS, Admission
-from riverrun.service.answering import FILES, Streams, as_events, as_json, content, page, serve_files, show_errors
+from riverrun.service.answering import (
+    FILES,
+    Streams,
+    as_events,
+    as_json,
+    content,
+    page,
+    serve_files,
+    show_errors,
+    show_refusals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -108,11 +117,7 @@ def _compare(api: FastAPI, differences: Differences) -> None:
     # One question at a time, since each updates an index on disk.
     busy = threading.Lock()
 
-    @api.exception_handler(StreamsError)
-    def refuse(_request: Request, error: StreamsError) -> Response:
-        message = f"{error.message}. {error.hint}" if error.hint else error.message
-        status, reason = next(((s, r) for kind, s, r in _STATUS if isinstance(error, kind)), (503, "failed"))
-        return as_json({"error": reason, "message": redacted(message)}, status)
+    show_refusals(api, _STATUS)
 
     @api.get("/apps/{app}/difference")
     def difference(app: str, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:

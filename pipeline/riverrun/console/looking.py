@@ -21,7 +21,7 @@ from riverrun.hosting.continuing import expiry_warning
 from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry, known_release
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import CONTROL_TOPIC, Step
+from riverrun.hosting.release import CONTROL_TOPIC, ReleaseStep
 from riverrun.project.graph_pictures import page_picture
 from riverrun.project.members import graph_of
 from riverrun.project.surprises import surprises
@@ -270,7 +270,7 @@ class _AppLook:
 
 def _versions(release: Release, config: AppConfig) -> list[str]:
     """Return the versions that may run: the live one, and those of candidate and previous one that are still declared."""
-    others = {Step.ABORTED: (), Step.NONE: ()}.get(release.step, (release.candidate, release.previous))
+    others = {ReleaseStep.ABORTED: (), ReleaseStep.NONE: ()}.get(release.step, (release.candidate, release.previous))
     declared = {config.version, *config.versions}
     return list(dict.fromkeys([release.live, *(other for other in others if other in declared)]))
 

@@ -46,7 +46,7 @@ from riverrun.dsl.stream_joins import JoinArguments, JoinInput, add_late_records
 from riverrun.dsl.stream_table_joins import join_global_table, join_table, read_as_table
 from riverrun.errors import TopologyError
 from riverrun.operators.lookups import StreamLookup
-from riverrun.operators.process import UserFixedKeyProcessor
+from riverrun.operators.process import UserProcessor
 from riverrun.operators.stateless import (
     Filter,
     FlatMap,
@@ -58,6 +58,7 @@ from riverrun.operators.stateless import (
     Peek,
     Print,
 )
+from riverrun.processor.api import FixedKeyRecord
 from riverrun.processor.lookups import Lookup
 from riverrun.processor.suppliers import PROCESSOR, check_supplier, supplied
 from riverrun.serde.windowed import with_ends_of
@@ -443,7 +444,7 @@ class KStream(Generic[K, V]):
         parent = self._node
 
         def write(topology: Topology) -> None:
-            operator = lambda: UserFixedKeyProcessor(supplied(supplier, PROCESSOR))  # noqa: E731 - one line
+            operator = lambda: UserProcessor(supplied(supplier, PROCESSOR), FixedKeyRecord)  # noqa: E731 - one line
             add_operator(topology, name, operator, parent, functions=(supplier,), calls_users_object=True)
             connect_stores(topology, name, supplier, state_stores)
 

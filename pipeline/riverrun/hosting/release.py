@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CONTROL_TOPIC = "riverrun-releases"
 
 
-class Step(Enum):
+class ReleaseStep(Enum):
     """The step that a release has reached."""
 
     NONE = "none"
@@ -45,21 +45,25 @@ class Step(Enum):
 
 # Before `cutting`, a release may be planned again or aborted; afterwards it can only be rolled back. A switch returns to the
 # step before it if the live version turns out to be running before anything is published.
-TRANSITIONS: Mapping[Step, frozenset[Step]] = {
-    Step.NONE: frozenset({Step.PLANNED}),
-    Step.PLANNED: frozenset({Step.REPROCESSED, Step.ABORTED}),
-    Step.REPROCESSED: frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED, Step.ABORTED}),
-    Step.GATED: frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED, Step.CUTTING, Step.ABORTED}),
-    Step.CUTTING: frozenset({Step.GATED, Step.LIVE}),
-    Step.LIVE: frozenset({Step.PLANNED, Step.ROLLING_BACK}),
-    Step.ROLLING_BACK: frozenset({Step.LIVE, Step.ROLLED_BACK}),
-    Step.ROLLED_BACK: frozenset({Step.PLANNED}),
-    Step.ABORTED: frozenset({Step.PLANNED, Step.ABORTED}),
+TRANSITIONS: Mapping[ReleaseStep, frozenset[ReleaseStep]] = {
+    ReleaseStep.NONE: frozenset({ReleaseStep.PLANNED}),
+    ReleaseStep.PLANNED: frozenset({ReleaseStep.REPROCESSED, ReleaseStep.ABORTED}),
+    ReleaseStep.REPROCESSED: frozenset(
+        {ReleaseStep.PLANNED, ReleaseStep.REPROCESSED, ReleaseStep.GATED, ReleaseStep.ABORTED}
+    ),
+    ReleaseStep.GATED: frozenset(
+        {ReleaseStep.PLANNED, ReleaseStep.REPROCESSED, ReleaseStep.GATED, ReleaseStep.CUTTING, ReleaseStep.ABORTED}
+    ),
+    ReleaseStep.CUTTING: frozenset({ReleaseStep.GATED, ReleaseStep.LIVE}),
+    ReleaseStep.LIVE: frozenset({ReleaseStep.PLANNED, ReleaseStep.ROLLING_BACK}),
+    ReleaseStep.ROLLING_BACK: frozenset({ReleaseStep.LIVE, ReleaseStep.ROLLED_BACK}),
+    ReleaseStep.ROLLED_BACK: frozenset({ReleaseStep.PLANNED}),
+    ReleaseStep.ABORTED: frozenset({ReleaseStep.PLANNED, ReleaseStep.ABORTED}),
 }
 
-SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
+SETTLED = frozenset({ReleaseStep.NONE, ReleaseStep.LIVE, ReleaseStep.ROLLED_BACK, ReleaseStep.ABORTED})
 """Steps at which no release is under way."""
-BEGUN = Step.PLANNED, Step.REPROCESSED, Step.GATED
+BEGUN = ReleaseStep.PLANNED, ReleaseStep.REPROCESSED, ReleaseStep.GATED
 """Steps of a release before its cut."""
 
 
@@ -72,8 +76,8 @@ class Action:
     """
 
     name: str
-    taken_at: tuple[Step, ...] = ()
-    next_at: tuple[Step, ...] = ()
+    taken_at: tuple[ReleaseStep, ...] = ()
+    next_at: tuple[ReleaseStep, ...] = ()
     option: str = ""
     would: str = ""
     says: str = ""
@@ -88,11 +92,11 @@ class Action:
         return f"riverrun release {self.name} {app}" + (f" --{self.option} {argument}" if argument else "")
 
 
-_JUDGED = Step.REPROCESSED, Step.GATED
+_JUDGED = ReleaseStep.REPROCESSED, ReleaseStep.GATED
 PLAN = Action("plan", option="to", carries=True)
 START = Action(
     "start",
-    next_at=(Step.NONE, Step.ROLLED_BACK, Step.ABORTED),
+    next_at=(ReleaseStep.NONE, ReleaseStep.ROLLED_BACK, ReleaseStep.ABORTED),
     option="to",
     would="begin the release of {argument}; the last release can no longer be rolled back",
     says="{0.candidate} will replace {0.live}",
@@ -101,7 +105,7 @@ START = Action(
 REPROCESS = Action(
     "reprocess",
     taken_at=BEGUN,
-    next_at=(Step.PLANNED,),
+    next_at=(ReleaseStep.PLANNED,),
     would="compute {0.candidate} up to where {0.live} stands, into staging topics",
     says="{0.range} is processed",
     computes=True,
@@ -109,7 +113,7 @@ REPROCESS = Action(
 GATE = Action(
     "gate",
     taken_at=_JUDGED,
-    next_at=(Step.REPROCESSED,),
+    next_at=(ReleaseStep.REPROCESSED,),
     would="judge {0.candidate} where it and {0.live} have processed the same offsets; nothing public changes",
     says="{0.verdict}",
     computes=True,
@@ -118,8 +122,8 @@ DIFF = Action("diff", _JUDGED)
 APPROVE = Action("approve", _JUDGED, option="verdict", would="approve the warnings of verdict {argument}")
 CUT = Action(
     "cut",
-    taken_at=(Step.GATED, Step.CUTTING, Step.LIVE),
-    next_at=(Step.GATED, Step.CUTTING),
+    taken_at=(ReleaseStep.GATED, ReleaseStep.CUTTING, ReleaseStep.LIVE),
+    next_at=(ReleaseStep.GATED, ReleaseStep.CUTTING),
     would="make {0.candidate} live in the place of {0.live}, correct the public tables by what differs,"
     " and publish the logs that only {0.candidate} writes",
     says="{0.live} is live, {0.corrections} corrections were published",
@@ -127,8 +131,8 @@ CUT = Action(
 )
 ROLLBACK = Action(
     "rollback",
-    taken_at=(Step.LIVE, Step.ROLLING_BACK, Step.ROLLED_BACK),
-    next_at=(Step.LIVE, Step.ROLLING_BACK),
+    taken_at=(ReleaseStep.LIVE, ReleaseStep.ROLLING_BACK, ReleaseStep.ROLLED_BACK),
+    next_at=(ReleaseStep.LIVE, ReleaseStep.ROLLING_BACK),
     would="make {0.previous} live again in the place of {0.live}, correct the public tables by what differs,"
     " and publish the logs that only {0.previous} writes",
     computes=True,
@@ -141,7 +145,7 @@ RESTORE = Action("restore", option="live", would="note that {argument} is live")
 ACTIONS: Mapping[str, Action] = {
     each.name: each for each in (PLAN, START, REPROCESS, GATE, APPROVE, CUT, ROLLBACK, RETIRE, ABORT, DIFF, RESTORE)
 }
-SWITCHING: Mapping[Step, Action] = {Step.CUTTING: CUT, Step.ROLLING_BACK: ROLLBACK}
+SWITCHING: Mapping[ReleaseStep, Action] = {ReleaseStep.CUTTING: CUT, ReleaseStep.ROLLING_BACK: ROLLBACK}
 """Steps in which no version may publish, with the action that completes each."""
 
 
@@ -174,7 +178,7 @@ class Release:
 
     app: Name
     live: Name
-    step: Step = Step.NONE
+    step: ReleaseStep = ReleaseStep.NONE
     candidate: Name | None = None
     previous: Name | None = None
     cut: str | None = None
@@ -205,7 +209,7 @@ class Release:
             lines += self.lost_records
         if self.verdict is not None:
             lines.append(str(self.verdict))
-        if self.step in {Step.LIVE, Step.ROLLED_BACK}:
+        if self.step in {ReleaseStep.LIVE, ReleaseStep.ROLLED_BACK}:
             lines.append(f"{self.corrections} corrections were published, at {self.cut}")
             if self.pause_ms:
                 lines.append(
@@ -245,9 +249,9 @@ class Release:
     @property
     def progress(self) -> str:
         """The step that it has reached, for messages."""
-        return "no release is planned" if self.step is Step.NONE else f"the release is {self.step.value}"
+        return "no release is planned" if self.step is ReleaseStep.NONE else f"the release is {self.step.value}"
 
-    def to(self, step: Step, **changes: Any) -> Release:
+    def to(self, step: ReleaseStep, **changes: Any) -> Release:
         """Return the release at its next step. The barrier ends, except in the middle of a switch."""
         if step not in TRANSITIONS[self.step]:
             allowed = ", ".join(sorted(s.value for s in TRANSITIONS[self.step]))
@@ -279,7 +283,7 @@ class Release:
 
     def require_carried(self, version: str) -> None:
         """Make sure that a version has all state that it takes over from the live version."""
-        if self.carry is not None and version == self.candidate and self.step is Step.PLANNED:
+        if self.carry is not None and version == self.candidate and self.step is ReleaseStep.PLANNED:
             self.carry.require_done(self.app, version)
 
     def require_nothing_carried(self) -> None:

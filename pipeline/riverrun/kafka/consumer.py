@@ -88,11 +88,9 @@ class MessageBatch:
         return MessageBatch(self._messages[:at]), MessageBatch(self._messages[at:])
 
     def keys(self) -> list[bytes]:
-        """Return the keys."""
         return list(map(Message.key, self._messages))
 
     def values(self) -> list[bytes | None]:
-        """Return the values."""
         return list(map(Message.value, self._messages))
 
     def timestamps(self) -> list[int]:
@@ -100,7 +98,6 @@ class MessageBatch:
         return [timestamp for _, timestamp in map(Message.timestamp, self._messages)]
 
     def headers(self) -> list[Headers]:
-        """Return the headers."""
         return [tuple(headers) if headers else () for headers in map(Message.headers, self._messages)]
 
 

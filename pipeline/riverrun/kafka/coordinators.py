@@ -68,7 +68,6 @@ def messages_in_group(question: CoordinatorRequest) -> tuple[tuple[bytes, bytes]
 
 
 def delete_group(question: CoordinatorRequest) -> None:
-    """Delete a group, if there is one."""
     _exists(_answer(question, DeleteGroupsRequest(groups_names=[question.group])).results[0].error_code)
 
 

@@ -73,6 +73,20 @@ class ClosingWindows:
         # Committed with the offsets, so that a successor forwards none of them again.
         self._context.set_processor_metadata(self._store, close_ms)
 
+    def forward(
+        self,
+        close_ms: int,
+        store: WindowStore[Any, Any],
+        windowed: Callable[[tuple[Any, int]], Windowed[Any]],
+        headers: Headers,
+    ) -> None:
+        """Forward what a store has of the windows that close up to a time, each once."""
+        for _, start, key in self.closed(close_ms):
+            stored = store.fetch(key, start)
+            if stored is not None:
+                with self._context.by_time():
+                    self._context.forward(windowed((key, start)), Change(stored.value, None), stored.timestamp, headers)
+
 
 # Half the time of calling the class.
 _made = tuple.__new__
@@ -231,7 +245,7 @@ class StreamWindowAggregate:
             self.observed_ms = timestamp
         # Before the record is stored, which may make the store forget the windows that it closes.
         if self.closing is not None:
-            self._forward_closed(self.closing, self.observed_ms - self.grace_ms, headers)
+            self.closing.forward(self.observed_ms - self.grace_ms, self._store, self._windowed, headers)
         last_closed_start = self.observed_ms - self.kept_ms
         size_ms, writing_fold = self.tumbling_ms, self._writing_fold
         for start in self.starts_for(timestamp) if size_ms is None else (timestamp - timestamp % size_ms,):
@@ -249,7 +263,7 @@ class StreamWindowAggregate:
         """Forward the windows that a record of this time would close."""
         self.observed_ms = max(self.observed_ms, time_ms)
         if self.closing is not None:
-            self._forward_closed(self.closing, self.observed_ms - self.grace_ms, ())
+            self.closing.forward(self.observed_ms - self.grace_ms, self._store, self._windowed, ())
 
     def update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
         """Aggregate a value into the window that starts at `start` (ms), unless that is closed."""
@@ -274,14 +288,6 @@ class StreamWindowAggregate:
         # Read again: `add` may have changed its argument.
         stored = self._store.fetch(key, start)
         return None if stored is None else stored.value
-
-    def _forward_closed(self, closing: ClosingWindows, close_ms: int, headers: Headers) -> None:
-        for _, start, key in closing.closed(close_ms):
-            stored = self._store.fetch(key, start)
-            if stored is not None:
-                change = Change(stored.value, None)
-                with self._context.by_time():
-                    self._context.forward(self._windowed((key, start)), change, stored.timestamp, headers)
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
         start = key[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from riverrun.processor.api import FixedKeyRecord
 from riverrun.processor.suppliers import refuse_result
 from riverrun.records import Record
 
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from riverrun.processor.api import FixedKeyProcessor, Processor
+    from riverrun.processor.api import FixedKeyProcessor, FixedKeyRecord, Processor
     from riverrun.processor.metrics import StreamsMetrics
     from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers, RecordMetadata, TaskId
@@ -65,40 +64,26 @@ class UserContext:
 
 
 class UserProcessor:
-    """Adapts a `Processor` to the way operators are called."""
+    """Adapts a `Processor`, or a `FixedKeyProcessor`, to the way operators are called.
+
+    Args:
+        record: The class of the records that it takes.
+    """
 
     may_schedule: ClassVar[bool] = True
 
-    def __init__(self, processor: Processor[Any, Any]) -> None:
+    def __init__(
+        self, processor: Processor[Any, Any] | FixedKeyProcessor[Any, Any], record: Callable[..., Any] = Record
+    ) -> None:
         self._processor = processor
+        self._record = record
         self._process: Callable[..., object] = processor.process
 
     def init(self, context: OperatorContext) -> None:
         self._processor.init(UserContext(context, _forwarding(context)))
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        result: object = self._process(Record(key, value, timestamp, headers))
-        if result is not None:
-            refuse_result(result, f"{type(self._processor).__qualname__}.process")
-
-    def close(self) -> None:
-        self._processor.close()
-
-
-class UserFixedKeyProcessor:
-    """Adapts a `FixedKeyProcessor` to the way operators are called."""
-
-    may_schedule: ClassVar[bool] = True
-
-    def __init__(self, processor: FixedKeyProcessor[Any, Any]) -> None:
-        self._processor = processor
-        self._process: Callable[..., object] = processor.process
-
-    def init(self, context: OperatorContext) -> None:
-        self._processor.init(UserContext(context, _forwarding(context)))
-
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        result: object = self._process(FixedKeyRecord(key, value, timestamp, headers))
+        result: object = self._process(self._record(key, value, timestamp, headers))
         if result is not None:
             refuse_result(result, f"{type(self._processor).__qualname__}.process")
 

@@ -92,7 +92,7 @@ class StreamSlidingWindowAggregate:
         self._observed = max(self._observed, timestamp)
         close_ms = self._observed - self.grace_ms
         if self._closing is not None:
-            self._forward_closed(self._closing, close_ms, headers)
+            self._closing.forward(close_ms, self._store, self._windowed, headers)
         if timestamp + self._size_ms < close_ms:
             self._refuse()
             return
@@ -106,7 +106,7 @@ class StreamSlidingWindowAggregate:
         """Forward the windows that a record of this time would close."""
         self._observed = max(self._observed, time_ms)
         if self._closing is not None:
-            self._forward_closed(self._closing, self._observed - self.grace_ms, ())
+            self._closing.forward(self._observed - self.grace_ms, self._store, self._windowed, ())
 
     def _process(self, record: _Record) -> None:
         size_ms, timestamp = self._size_ms, record.timestamp
@@ -206,14 +206,6 @@ class StreamSlidingWindowAggregate:
         if self._forwards_updates:
             change = Change(new, old if self._send_old_values else None)
             self._context.forward(self._windowed((key, start)), change, new_timestamp, record.headers)
-
-    def _forward_closed(self, closing: ClosingWindows, close_ms: int, headers: Headers) -> None:
-        for _, start, key in closing.closed(close_ms):
-            stored = self._store.fetch(key, start)
-            if stored is not None:
-                change = Change(stored.value, None)
-                with self._context.by_time():
-                    self._context.forward(self._windowed((key, start)), change, stored.timestamp, headers)
 
     def _closes(self, start: int) -> int:
         # Sliding windows include their end.

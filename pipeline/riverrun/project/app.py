@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.hosting.inputs import InputLag
     from riverrun.hosting.skipping import Skip
-    from riverrun.project.cluster import Cluster
+    from riverrun.project.cluster import ProjectCluster
     from riverrun.project.live import AppStatus
     from riverrun.project.release import AppRelease
     from riverrun.project.worker import AppWorker
@@ -52,7 +52,7 @@ class App:
         version: Its version; None for the live one at each call.
     """
 
-    def __init__(self, cluster: Cluster, project: ProjectConfig, name: str, version: str | None) -> None:
+    def __init__(self, cluster: ProjectCluster, project: ProjectConfig, name: str, version: str | None) -> None:
         self.project = project
         self.name = name
         self.cluster = cluster

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from riverrun.archive.manifest import ArchivedFile, TopicManifest
     from riverrun.archive.upkeep import Damage, Leftover
     from riverrun.config.archives import ArchiveConfig
-    from riverrun.project.cluster import Cluster
+    from riverrun.project.cluster import ProjectCluster
     from riverrun.project.riverrun import Riverrun
     from riverrun.transfers.archive_tables import ArchiveTable
     from riverrun.transfers.follower import Follower, FollowReport
@@ -61,7 +61,7 @@ class DeclaredArchive:
         config: What it declares.
     """
 
-    cluster: Cluster
+    cluster: ProjectCluster
     config: ArchiveConfig
 
     def write(self, *, engine: str | None = None, may_skip: bool = False) -> list[Archived]:
@@ -145,7 +145,7 @@ class Archives:
         declared: Archives of the project. Tables of Iceberg that show this one are kept up to date.
     """
 
-    def __init__(self, cluster: Cluster, url: str, declared: Iterable[ArchiveConfig] = ()) -> None:
+    def __init__(self, cluster: ProjectCluster, url: str, declared: Iterable[ArchiveConfig] = ()) -> None:
         """Open the file store.
 
         Raises:

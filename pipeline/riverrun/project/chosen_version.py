@@ -13,7 +13,7 @@ from riverrun.releases.topology import load_application
 if TYPE_CHECKING:
     from riverrun.config import AppConfig, ProjectConfig
     from riverrun.hosting.application import Application
-    from riverrun.project.cluster import Cluster
+    from riverrun.project.cluster import ProjectCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ChosenVersion:
         named: Its version; None for the live one.
     """
 
-    cluster: Cluster
+    cluster: ProjectCluster
     project: ProjectConfig
     name: str
     named: str | None = None

@@ -1,4 +1,4 @@
-"""`Cluster` and `SparkSessions`: the brokers and the Spark sessions of a project."""
+"""`ProjectCluster` and `SparkSessions`: the brokers and the Spark sessions of a project."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from riverrun.spark.session import SessionOnDemand
 
 
-class Cluster:
+class ProjectCluster:
     """Brokers, and the Spark for bounded runs. Connections are opened on demand.
 
     Args:

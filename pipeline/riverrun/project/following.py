@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from riverrun.kafka.shares import PartitionShare
     from riverrun.processor.handlers import ProducerRecord
     from riverrun.processor.sinks import Sink, SinkTable
-    from riverrun.project.cluster import Cluster
+    from riverrun.project.cluster import ProjectCluster
     from riverrun.serde.api import Serde
     from riverrun.transfers.follower import Follower, FollowOptions, FollowReport
     from riverrun.transfers.missed_deletions import MissedDeletions
@@ -108,7 +108,7 @@ class ExportStatus:
 class LiveSerdes:
     """The serdes of an export or an import: named ones, or those of the live version of its application."""
 
-    cluster: Cluster
+    cluster: ProjectCluster
     project: ProjectConfig
     config: ExportConfig | ImportConfig
 
@@ -158,7 +158,7 @@ class FollowedExport:
         name: Its name, as in `[exports.NAME]`.
     """
 
-    cluster: Cluster
+    cluster: ProjectCluster
     project: ProjectConfig
     name: str
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import ProjectConfig
     from riverrun.config.imports import ImportConfig
-    from riverrun.project.cluster import Cluster
+    from riverrun.project.cluster import ProjectCluster
     from riverrun.transfers.batches import Batch
     from riverrun.transfers.follower import Follower, FollowReport
     from riverrun.transfers.import_progress import Position
@@ -59,7 +59,7 @@ class FollowedImport:
         name: Its name, as in `[imports.NAME]`.
     """
 
-    cluster: Cluster
+    cluster: ProjectCluster
     project: ProjectConfig
     name: str
 

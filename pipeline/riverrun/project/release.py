@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.release import Release
-    from riverrun.project.cluster import Cluster
+    from riverrun.project.cluster import ProjectCluster
     from riverrun.releases.chain import Through
     from riverrun.releases.release_plan import ReleasePlan
     from riverrun.releases.repair import Repair
@@ -39,7 +39,7 @@ class AppRelease:
         ConfigError: If the version is not declared.
     """
 
-    def __init__(self, cluster: Cluster, project: ProjectConfig, name: str, to: str | None) -> None:
+    def __init__(self, cluster: ProjectCluster, project: ProjectConfig, name: str, to: str | None) -> None:
         if to is not None:
             project.app(name).topology_of(to)
         self._to = to

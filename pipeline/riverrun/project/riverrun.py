@@ -15,7 +15,7 @@ from riverrun.config.code import load_attribute, look_beside
 from riverrun.errors import ConfigError, StreamsError
 from riverrun.kafka.door import Kafka, LibraryClients
 from riverrun.project.app import App
-from riverrun.project.cluster import Cluster, SparkSessions
+from riverrun.project.cluster import ProjectCluster, SparkSessions
 from riverrun.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Riverrun:
         self._config = self._read(config, kafka, schema_registry, directory)
         self._declared: frozenset[str] = frozenset(self._config.apps)
         sessions = SparkSessions(self._config.spark, spark, master, self._environ)
-        self._cluster = Cluster(
+        self._cluster = ProjectCluster(
             Kafka(self._config.kafka, clients or LibraryClients()), sessions, self._environ, by, on_wait
         )
 
@@ -117,7 +117,7 @@ class Riverrun:
         return self._config
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ProjectCluster:
         """The brokers and the Spark of its applications."""
         return self._cluster
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
     from riverrun.project.backfill import Backfill
     from riverrun.project.chosen_version import ChosenVersion
-    from riverrun.project.cluster import Cluster
+    from riverrun.project.cluster import ProjectCluster
     from riverrun.releases.gated_run import GatedRuns
     from riverrun.runtime.recorded_answers import Answers
     from riverrun.spark.bounded_runs.job import RunPlan, RunSummary
@@ -35,7 +35,7 @@ class BoundedRun:
         self,
         connected: ConnectedApplication,
         run_range: RunRange,
-        cluster: Cluster,
+        cluster: ProjectCluster,
         check: Callable[[], None],
         options: RunOptions,
         gate: GatedRuns | None = None,

@@ -166,7 +166,6 @@ class _Stores:
     _open: dict[TaskId, tuple[Any, StateBackend, TaskContext]] = field(default_factory=dict)
 
     def put(self, key: bytes, value: bytes, rows: RowsOfFile, number: int, *, keeps_partitions: bool) -> None:
-        """Put a row."""
         store, _, context = self._of(self._task(key, rows, number, keeps_partitions=keeps_partitions))
         time_ms = rows.time("timestamp", number)
         context.timestamp = SystemClock().now_ms() if time_ms is None else time_ms
@@ -230,7 +229,6 @@ class _Stores:
             store.committed()
 
     def close(self) -> None:
-        """Close the stores."""
         for _, state, _ in self._open.values():
             state.close()
 

@@ -10,7 +10,7 @@ from riverrun.service.routing import store_places
 from riverrun.state.api import WINDOWED
 from riverrun.windows import MAX_TIME_MS, Window, Windowed
 from riverrun.worker.answers import MAX_ROWS
-from riverrun.worker.queries import KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, StoreQuery, WindowQuery
+from riverrun.worker.queries import KeyQuery, RangeQuery, Refusal, RefusalReason, SessionQuery, StoreQuery, WindowQuery
 
 if TYPE_CHECKING:
     from riverrun.records import TaskId
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from riverrun.worker.streams_instance import StreamsInstance
 
 _HINTS = {
-    Reason.NOT_HERE: "Query the instance that has it.",
-    Reason.RESTORING: "Retry when the worker is running.",
-    Reason.FAILED: "Ask again.",
+    RefusalReason.NOT_HERE: "Query the instance that has it.",
+    RefusalReason.RESTORING: "Retry when the worker is running.",
+    RefusalReason.FAILED: "Ask again.",
 }
 
 
@@ -148,7 +148,7 @@ class ReadOnlyStore:
             return answer
         assignment, message = self._instance.assignment, answer.message
         server = assignment.servers.get(str(question.task)) if assignment is not None else None
-        if answer.reason is Reason.NOT_HERE and server:
+        if answer.reason is RefusalReason.NOT_HERE and server:
             message = f"{message}, but at {server}"
         raise InvalidStateStoreError(message, hint=_HINTS.get(answer.reason))
 
@@ -204,7 +204,7 @@ def places_of(instance: StreamsInstance) -> dict[str, StorePlace]:
     layout, application = instance.layout, instance.application
     if layout is None:
         message = f"{application.id} is starting"
-        raise InvalidStateStoreError(message, hint=_HINTS[Reason.RESTORING])
+        raise InvalidStateStoreError(message, hint=_HINTS[RefusalReason.RESTORING])
     return store_places(application.topology, layout, application.id)
 
 

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ApprovalNeededError, BrokerError, ReleaseError, UnderWayError, VersionConflictError
-from riverrun.hosting.release import ACTIONS, APPROVE, CUT, Step
+from riverrun.hosting.release import ACTIONS, APPROVE, CUT, ReleaseStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ _MOVES_SECONDS = 5.0
 """How long a step that another process is in the way of waits for a sign of another chain."""
 _CUT_SECONDS = 32.0
 """How long the cut of another process may show no sign of life: two beats of `BEAT_SECONDS`, and a moment."""
-_ENDED = frozenset({Step.ROLLING_BACK, Step.ROLLED_BACK, Step.ABORTED})
+_ENDED = frozenset({ReleaseStep.ROLLING_BACK, ReleaseStep.ROLLED_BACK, ReleaseStep.ABORTED})
 """Steps by which a person has decided against a candidate."""
 
 
@@ -81,7 +81,7 @@ def _taken_through(
     releaser: Releaser, candidate: str, last: Through, tell: Callable[[str], None], *, carry: bool
 ) -> Release:
     steps = list(Through)[: list(Through).index(last) + 1]
-    first = {None: 0, Step.PLANNED: 1, Step.REPROCESSED: 2}.get(releaser.resumed(candidate), 4)
+    first = {None: 0, ReleaseStep.PLANNED: 1, ReleaseStep.REPROCESSED: 2}.get(releaser.resumed(candidate), 4)
     # The last one is taken in any case.
     for step in steps[first:] or steps[-1:]:
         if step is Through.AWAIT:
@@ -113,7 +113,7 @@ def _await_run(releaser: Releaser, candidate: str, message: str, tell: Callable[
             tell(f"reprocess: waiting for {looks * _RUNS_LOOK_SECONDS:.0f} s")
         time.sleep(_RUNS_LOOK_SECONDS)
     # An abort meanwhile is a decision of a person, and a switch goes live by itself.
-    if releaser.resumed(candidate) in {None, Step.CUTTING}:
+    if releaser.resumed(candidate) in {None, ReleaseStep.CUTTING}:
         raise _ended(releaser.status(), candidate)
     return True
 
@@ -151,7 +151,7 @@ def _moved(releaser: Releaser, before: Release) -> Release | None:
 def _await_cut(releaser: Releaser, tell: Callable[[str], None]) -> bool:
     """Wait while another process cuts; return whether it has ended, and has not died."""
     looks, seen, deadline = 0, None, 0.0
-    while (now := releaser.status()).step is Step.CUTTING:
+    while (now := releaser.status()).step is ReleaseStep.CUTTING:
         if now != seen:
             seen, deadline = now, time.monotonic() + _CUT_SECONDS
         elif time.monotonic() > deadline:

@@ -17,7 +17,7 @@ from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import dropped_so_far
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import ACTIONS, BEGUN, SWITCHING, Release, Step
+from riverrun.hosting.release import ACTIONS, BEGUN, SWITCHING, Release, ReleaseStep
 from riverrun.releases.carrying import Carrying
 from riverrun.releases.check_log import GATE_OF_RELEASE, CheckLog, CheckRecord
 from riverrun.releases.corrections import Corrections
@@ -109,7 +109,7 @@ class Releaser:
         release = self.check("start", candidate)
         live, new = self._checks.pair(release, candidate)
         digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
-        is_noted = release.step is Step.PLANNED and release.candidate == candidate
+        is_noted = release.step is ReleaseStep.PLANNED and release.candidate == candidate
         is_noted = is_noted and (release.carry is not None) == carry and digests.items() <= release.digests.items()
         # Both checks fail here, before anything changes.
         if carry:
@@ -121,7 +121,7 @@ class Releaser:
                 release = self._carrying.start(release, live, new)
         return self._carrying.complete(release, live, new) if carry else release
 
-    def resumed(self, candidate: str) -> Step | None:
+    def resumed(self, candidate: str) -> ReleaseStep | None:
         """Return the step that an earlier release of a version has reached; None if it has to start, or to start again.
 
         It starts again if the code of a version has changed, or the last gate does not let it go live. If its cut has begun,
@@ -130,12 +130,12 @@ class Releaser:
         release = self.status()
         if release.candidate != candidate or (release.carry is not None and not release.carry.is_done):
             return None
-        if release.step is Step.CUTTING or (release.step is Step.LIVE and release.live == candidate):
+        if release.step is ReleaseStep.CUTTING or (release.step is ReleaseStep.LIVE and release.live == candidate):
             return release.step
         if release.step not in BEGUN or not self._checks.digests(release).items() <= release.digests.items():
             return None
-        if release.step is Step.GATED and not self._checks.is_valid(release):
-            return Step.REPROCESSED
+        if release.step is ReleaseStep.GATED and not self._checks.is_valid(release):
+            return ReleaseStep.REPROCESSED
         return release.step
 
     def _note_start(
@@ -146,7 +146,7 @@ class Releaser:
         digests: dict[str, str],
     ) -> Release:
         """Record the start of a release. First delete the candidate's output if it was carried, or other code computed it."""
-        planned = release if release.step is Step.PLANNED else release.to(Step.PLANNED)
+        planned = release if release.step is ReleaseStep.PLANNED else release.to(ReleaseStep.PLANNED)
         known = release.digests.get(candidate.version)
         is_other = known is not None and known != digests[candidate.version]
         if is_other or (release.carry is not None and release.candidate == candidate.version):
@@ -182,7 +182,7 @@ class Releaser:
             summary = self._versions.empty_run(candidate)
         else:
             summary = self._versions.follow(candidate, self._versions.releasable(release.live))
-        self._registry.write(release.to(Step.REPROCESSED, cut=str(summary.range.end), verdict=None))
+        self._registry.write(release.to(ReleaseStep.REPROCESSED, cut=str(summary.range.end), verdict=None))
         return summary
 
     def gate(self, point: Point | None = None) -> Release:
@@ -219,12 +219,12 @@ class Releaser:
         release = replace(release, cut=verdict.at, failed_pause_ms=0)
         # A verdict that blocks is recorded as well: the status shows what failed.
         if verdict.critical:
-            self._registry.write(release.to(Step.REPROCESSED, verdict=verdict))
+            self._registry.write(release.to(ReleaseStep.REPROCESSED, verdict=verdict))
             failures = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
             message = f"{self._config.name} {release.candidate} does not pass: {failures}"
             hint = f"{release.live} stays live. Run `riverrun release abort`, correct {release.candidate}, and start again."
             raise GateFailedError(message, hint=hint)
-        return self._registry.write(release.to(Step.GATED, verdict=verdict))
+        return self._registry.write(release.to(ReleaseStep.GATED, verdict=verdict))
 
     def approve(self, verdict_id: str) -> Release:
         """Approve the warnings of a gate, by the id of its verdict. A new gate needs a new approval."""
@@ -250,16 +250,16 @@ class Releaser:
         """Make the candidate live in place of the live version, at an offset vector that both have processed."""
         release = self.check("cut")
         # An earlier call has done it, and died before it learned of its success.
-        if release.step is Step.LIVE:
+        if release.step is ReleaseStep.LIVE:
             return release
-        return self._switch.to(release, candidate_of(release), Step.CUTTING, Step.LIVE)
+        return self._switch.to(release, candidate_of(release), ReleaseStep.CUTTING, ReleaseStep.LIVE)
 
     def rollback(self) -> Release:
         """Make the previous version live again, at an offset vector that both have processed."""
         release = self.check("rollback")
-        if release.step is Step.ROLLED_BACK:
+        if release.step is ReleaseStep.ROLLED_BACK:
             return release
-        return self._switch.to(release, release.previous or "", Step.ROLLING_BACK, Step.ROLLED_BACK)
+        return self._switch.to(release, release.previous or "", ReleaseStep.ROLLING_BACK, ReleaseStep.ROLLED_BACK)
 
     def complete(self) -> Release:
         """Complete the switch of a process that has died, if one is under way."""
@@ -309,7 +309,9 @@ class Releaser:
         candidate = self._versions.application(candidate_of(release))
         self._carrying.give_up(release, self._versions.application(release.live))
         digests = release.digests | {candidate.version: _DELETED}
-        return self._deleted(self._registry.write(release.to(Step.ABORTED, carry=None, digests=digests)), candidate)
+        return self._deleted(
+            self._registry.write(release.to(ReleaseStep.ABORTED, carry=None, digests=digests)), candidate
+        )
 
     def _deleted(self, release: Release, version: ConnectedApplication) -> Release:
         """Delete the results of a version, and record that they are gone: what it computes from now on is whole."""

@@ -11,7 +11,7 @@ from riverrun.errors import ApprovalNeededError, NotReadyError, ReleaseError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.control_topic import known_release
 from riverrun.hosting.inputs import SHORTER, beyond_warning, input_lags
-from riverrun.hosting.release import APPROVE, BEGUN, CUT, GATE, REPROCESS, ROLLBACK, SETTLED, Step
+from riverrun.hosting.release import APPROVE, BEGUN, CUT, GATE, REPROCESS, ROLLBACK, SETTLED, ReleaseStep
 from riverrun.quality.expectations import declared
 from riverrun.records import OffsetVector
 from riverrun.releases.topology import require_known, require_same_keys, require_same_kinds
@@ -145,7 +145,7 @@ class StepChecks:
     def status(self) -> Release:
         return known_release(self._registry, self._config, self._admin)
 
-    def at(self, *steps: Step) -> Release:
+    def at(self, *steps: ReleaseStep) -> Release:
         """Return the state of the release, which must be one of these."""
         release = self.status()
         if release.step not in steps:
@@ -174,13 +174,13 @@ class StepChecks:
             self._require_same_code(release, self._versions.releasable(candidate_of(release)))
         elif action is APPROVE:
             require_approvable(release.app, release.verdict, argument)
-        elif action is CUT and release.step is Step.GATED:
+        elif action is CUT and release.step is ReleaseStep.GATED:
             self._require_valid_verdict(release)
-            self._switch.check(release, candidate_of(release), Step.CUTTING)
-        elif action is ROLLBACK and release.step is Step.LIVE:
+            self._switch.check(release, candidate_of(release), ReleaseStep.CUTTING)
+        elif action is ROLLBACK and release.step is ReleaseStep.LIVE:
             self._require_way_back(release)
             self._require_same_code(release, self._versions.releasable(release.previous or ""))
-            self._switch.check(release, release.previous or "", Step.ROLLING_BACK)
+            self._switch.check(release, release.previous or "", ReleaseStep.ROLLING_BACK)
         return release
 
     def pair(self, release: Release, candidate: str) -> tuple[ConnectedApplication, ConnectedApplication]:
@@ -219,8 +219,8 @@ class StepChecks:
             message = f"{release.app}: {release.candidate} is being released; {release.progress}"
             raise ReleaseError(message, hint=f"Give it up first: riverrun release abort {release.app}")
         # The result is dropped: this raises if no release can start at this step.
-        if release.step is not Step.PLANNED:
-            release.to(Step.PLANNED)
+        if release.step is not ReleaseStep.PLANNED:
+            release.to(ReleaseStep.PLANNED)
         return release
 
     def _check_restore(self, live: str) -> Release:
@@ -236,7 +236,7 @@ class StepChecks:
     def _check_abort(self, _argument: str) -> Release:
         release = self.status()
         # As above: this raises once the cut has begun.
-        release.to(Step.ABORTED)
+        release.to(ReleaseStep.ABORTED)
         require_nobody(self._versions.application(candidate_of(release)))
         return release
 
@@ -279,7 +279,7 @@ class StepChecks:
 
 def retired_of(release: Release, version: str | None) -> str:
     """Return the version that is to be retired: the given one, or the last that was replaced."""
-    chosen = version or (release.candidate if release.step is Step.ROLLED_BACK else release.previous)
+    chosen = version or (release.candidate if release.step is ReleaseStep.ROLLED_BACK else release.previous)
     if chosen is None:
         raise ReleaseError(f"{release.app}: there is no version to retire", hint="Name one: --version.")
     return chosen

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.hosting.control_topic import ReleaseRegistry
-    from riverrun.hosting.release import Release, Step
+    from riverrun.hosting.release import Release, ReleaseStep
     from riverrun.records import TopicPartition
     from riverrun.releases.versions import Versions
 
@@ -53,7 +53,7 @@ class Switch:
         self._on_step = on_step
         self.barriers = BarrierCoordinator(registry, self._bring)
 
-    def check(self, release: Release, new: str, during: Step) -> None:
+    def check(self, release: Release, new: str, during: ReleaseStep) -> None:
         """Make sure that a switch may begin, before anything has changed. `during` is the step of a switch under way."""
         old_app, new_app = self._versions.releasable(release.live), self._versions.releasable(new)
         if self._is_live(release, old_app, new_app, during):
@@ -61,7 +61,7 @@ class Switch:
         else:
             require_nobody(old_app)
 
-    def to(self, release: Release, new: str, during: Step, after: Step) -> Release:
+    def to(self, release: Release, new: str, during: ReleaseStep, after: ReleaseStep) -> Release:
         """Make `new` live. The release is at the step `during` while the switch is under way, and at `after` once it is done.
 
         Nothing public changes before the control topic says that the switch is under way. From then on, another call completes
@@ -73,7 +73,9 @@ class Switch:
             return self._to_running(release, old_app, new_app, during, after)
         return self._to_idle(release, old_app, new_app, during, after)
 
-    def _is_live(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> bool:
+    def _is_live(
+        self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: ReleaseStep
+    ) -> bool:
         """Return whether workers run or, if a switch has begun, whether it began with workers that pause."""
         if release.step is during:
             return release.barrier is not None
@@ -82,7 +84,12 @@ class Switch:
     # While workers run
 
     def _to_running(
-        self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step, after: Step
+        self,
+        release: Release,
+        old: ConnectedApplication,
+        new: ConnectedApplication,
+        during: ReleaseStep,
+        after: ReleaseStep,
     ) -> Release:
         if release.step is not during:
             self._require_transactions(old)
@@ -127,7 +134,9 @@ class Switch:
         self._on_step("prepared")
         return mine
 
-    def _paused(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
+    def _paused(
+        self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: ReleaseStep
+    ) -> Release:
         """Make both versions pause at one vector, and record that the switch is under way."""
         completed = self.barriers.pause(release, [old, new])
         self._on_step("paused")
@@ -147,7 +156,12 @@ class Switch:
     # Between bounded runs
 
     def _to_idle(
-        self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step, after: Step
+        self,
+        release: Release,
+        old: ConnectedApplication,
+        new: ConnectedApplication,
+        during: ReleaseStep,
+        after: ReleaseStep,
     ) -> Release:
         require_nobody(old)
         mine, way_back = self._registry.write(release), True
@@ -163,7 +177,9 @@ class Switch:
             mine.to(after, live=new.version, previous=previous, corrections=count, published=published)
         )
 
-    def _cut(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
+    def _cut(
+        self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: ReleaseStep
+    ) -> Release:
         """Bring both versions to the same offsets, and record that the switch is under way."""
         _fence(old)
         summary = self._versions.follow(new, old)

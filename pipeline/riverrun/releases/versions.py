@@ -17,7 +17,7 @@ from riverrun.hosting.inputs import reset_offsets
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import Step, staging_name
+from riverrun.hosting.release import ReleaseStep, staging_name
 from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import may_keep_letters
@@ -147,8 +147,8 @@ def _note_begin(registry: ReleaseRegistry, release: Release, versions: Versions,
 
 def _require_planned_code(release: Release, version: ConnectedApplication) -> None:
     """Make sure that a version whose results are needed is not computed half by the planned code, half by other code."""
-    needed = release.previous if release.step is Step.LIVE else release.candidate
-    is_needed = needed == version.version and release.step not in {Step.NONE, Step.ABORTED}
+    needed = release.previous if release.step is ReleaseStep.LIVE else release.candidate
+    is_needed = needed == version.version and release.step not in {ReleaseStep.NONE, ReleaseStep.ABORTED}
     if is_needed and not is_planned_code(release, version):
         message = f"{release.app}: the code of {version.version} has changed since the release was planned"
         hint = f"{hint_of_other_code(release, version)} Then start this again."
@@ -163,7 +163,7 @@ def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
 def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
     """Return the hint for a version whose code has changed since the release was planned."""
     again = f"riverrun release start {release.app} --to {version.version}"
-    if version.version == release.candidate and release.step is not Step.ROLLED_BACK:
+    if version.version == release.candidate and release.step is not ReleaseStep.ROLLED_BACK:
         return f"{again} begins it again."
     return f"Restore its code of that time, or release {version.version} again: {again} computes it from scratch."
 

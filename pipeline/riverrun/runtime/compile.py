@@ -10,7 +10,7 @@ from riverrun.codegen.fusion import Fusion
 from riverrun.codegen.registry import writer_of
 from riverrun.errors import USER_ERRORS, RefusedRecordError, RegistryError, StreamsError, as_exception
 from riverrun.generated import text_of
-from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
+from riverrun.operators.process import UserProcessor
 from riverrun.partitioning import partition_for
 from riverrun.processor.handlers import ErrorHandlers, ProducerRecord, SerializationExceptionOrigin
 from riverrun.processor.operator import Closes
@@ -190,7 +190,7 @@ def below_retiming(sub: SubTopology, operators: Mapping[str, Operator]) -> froze
     found: set[str] = set()
     for node in sub.nodes:
         for parent in node.parents:
-            is_users = isinstance(operators.get(parent), UserProcessor | UserFixedKeyProcessor)
+            is_users = isinstance(operators.get(parent), UserProcessor)
             if parent in found or sub.store_access.get(parent) or is_users:
                 found.add(node.name)
     return frozenset(found)

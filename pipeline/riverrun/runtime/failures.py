@@ -26,7 +26,7 @@ from riverrun.errors import (
     TaskError,
     as_exception,
 )
-from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
+from riverrun.operators.process import UserProcessor
 from riverrun.processor.handlers import (
     LEAVES_OUT,
     DropReason,
@@ -64,7 +64,7 @@ _NONE_TO_SET_ASIDE = (
     " Response.resume() then."
 )
 # A chain of processors is recognised on the stack by the code that calls them.
-_PROCESSORS = {UserProcessor.process.__code__, UserFixedKeyProcessor.process.__code__}
+_PROCESSORS = {UserProcessor.process.__code__}
 # A processor takes about so many nested calls to forward a record; with more, the recursion is its own.
 _MOST_CALLS = 10
 # The host must handle these: a handler that skipped the record because of one would lose it.

@@ -13,6 +13,7 @@ from riverrun.extras import require_extra
 from riverrun.schemas.framed import HEAD_BYTES, Payload, Texts, framed
 from riverrun.schemas.protobuf_files import add_file, file_of, is_built_in, is_same_file
 from riverrun.schemas.protobuf_types import filler_of, plain_of, reader_of_json, type_of, typed_of
+from riverrun.serde.internal import varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -252,17 +253,7 @@ def _index_bytes(indexes: list[int]) -> bytes:
     >>> _index_bytes([0]).hex(), _index_bytes([1]).hex(), _index_bytes([0, 70]).hex()
     ('00', '0202', '04008c01')
     """
-    return _FIRST if indexes == [0] else b"".join(map(_varint, (len(indexes), *indexes)))
-
-
-def _varint(value: int) -> bytes:
-    # Zigzag of a number that is never negative.
-    rest, written = value << 1, bytearray()
-    while rest > 0x7F:  # noqa: PLR2004 - seven bits per byte
-        written.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    written.append(rest)
-    return bytes(written)
+    return _FIRST if indexes == [0] else b"".join(map(varint, (len(indexes), *indexes)))
 
 
 def _read_indexes(data: bytes) -> tuple[list[int], int]:

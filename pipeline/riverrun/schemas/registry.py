@@ -59,7 +59,6 @@ class RegistryClient:
             raise ConfigError(message, hint="Correct [schema_registry] in streams.toml.") from error
 
     def schema(self, schema_id: int, form: str | None = None) -> Any:
-        """Return the schema with an id (`Schema`)."""
         return self._asked(f"schema {schema_id}", lambda: self._client.get_schema(schema_id, None, form))
 
     def version(self, subject: str, version: int, form: str | None = None) -> Any:

@@ -296,16 +296,22 @@ def field_names(value_type: Any) -> tuple[str, ...] | None:
     >>> field_names(dataclasses.make_dataclass("Click", [("user", str)])), field_names(int), field_names(Any)
     (('user',), (), None)
     """
-    found = None if value_type is None else inspect.type_info(value_type)
-    while isinstance(found, inspect.Metadata | inspect.UnionType):
-        types = [found.type] if isinstance(found, inspect.Metadata) else found.types
-        some = [each for each in types if not isinstance(each, inspect.NoneType)]
-        found = some[0] if len(some) == 1 else inspect.AnyType()
+    found = only_type(value_type)
     if isinstance(found, inspect.TypedDictType):
         return tuple(found.cls.__annotations__)
     if isinstance(found, inspect.StructType | inspect.DataclassType) and not getattr(found, "array_like", False):
         return tuple(each.encode_name for each in found.fields)
     return None if isinstance(found, inspect.AnyType | inspect.DictType) else ()
+
+
+def only_type(value_type: Any) -> inspect.Type | None:
+    """Return the one type of all values but None; `AnyType` if there are several, None without a type."""
+    found = None if value_type is None else inspect.type_info(value_type)
+    while isinstance(found, inspect.Metadata | inspect.UnionType):
+        types = [found.type] if isinstance(found, inspect.Metadata) else found.types
+        some = [each for each in types if not isinstance(each, inspect.NoneType)]
+        found = some[0] if len(some) == 1 else inspect.AnyType()
+    return found
 
 
 def refusal(serde: Serde[Any], error: Exception) -> str:

@@ -66,7 +66,7 @@ def encode_change(new: bytes | None, old: bytes | None) -> bytes:
         return old + b"\x00"
     if old is None:
         return new + b"\x01"
-    return _varint(len(new)) + new + old + b"\x02"
+    return varint(len(new)) + new + old + b"\x02"
 
 
 def decode_change(data: bytes) -> ChangeBytes:
@@ -110,8 +110,12 @@ def change_serde(inner: Serde[Any]) -> Serde[Change[Any]]:
     return Serde(f"change[{inner.name}]", serialize, deserialize, remake=(change_serde, (inner,)))
 
 
-def _varint(value: int) -> bytes:
-    # Zigzag of a number that is never negative.
+def varint(value: int) -> bytes:
+    """Return the zigzag varint of a number that is never negative.
+
+    >>> varint(1).hex(), varint(64).hex()
+    ('02', '8001')
+    """
     rest, written = value << 1, bytearray()
     while rest > 0x7F:  # noqa: PLR2004 - seven bits per byte
         written.append(rest & 0x7F | 0x80)

@@ -15,9 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from riverrun.config.secrets import redacted
+from riverrun.errors import StreamsError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 MAX_STREAMS = 8
 """Maximum number of simultaneous event streams. `connections` never closes an open answer to make room."""
@@ -167,6 +168,17 @@ def show_errors(api: FastAPI) -> None:
     def correct(_request: Request, error: RequestValidationError) -> Response:
         wrong = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()]
         return as_json({"error": "bad-request", "message": redacted("; ".join(wrong)[:_SHOWN])}, 422)
+
+
+def show_refusals(api: FastAPI, statuses: Iterable[tuple[type[StreamsError], int, str]]) -> None:
+    """Answer with what is wrong: by the first kind of error that fits, a status and a reason; otherwise 503."""
+
+    @api.exception_handler(StreamsError)
+    def explain(_request: Request, error: StreamsError) -> Response:
+        message = f"{error.message}. {error.hint}" if error.hint else error.message
+        found = (each[1:] for each in statuses if isinstance(error, each[0]))
+        status, reason = next(found, (503, "failed"))
+        return as_json({"error": reason, "message": redacted(message)}, status)
 
 
 def _reason(error: BaseException) -> str:

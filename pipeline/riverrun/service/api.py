@@ -24,14 +24,22 @@ from riverrun.service.measuring import instance_events
 from riverrun.service.metrics import registry_of
 from riverrun.service.peers import FORWARDED, Peers
 from riverrun.service.push_queries import push_router
-from riverrun.service.reading import Bookmark, Host, LiveReferral, RefusedError, ShownRows, StoreReader, StoreRequest
+from riverrun.service.reading import (
+    Bookmark,
+    LiveReferral,
+    QueriedInstance,
+    RefusalError,
+    ShownRows,
+    StoreReader,
+    StoreRequest,
+)
 from riverrun.service.rendering import key_bytes, prefix_bytes
 from riverrun.service.signatures import POSITION, ROLE
 from riverrun.service.statements import query_function, query_processes, sql_router
 from riverrun.state.api import StoreKind
 from riverrun.windows import MAX_TIME_MS
 from riverrun.worker.answers import MAX_ROWS
-from riverrun.worker.queries import KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from riverrun.worker.queries import KeyQuery, RangeQuery, Refusal, RefusalReason, SessionQuery, WindowQuery
 from riverrun.worker.states import WorkerState
 
 if TYPE_CHECKING:
@@ -44,12 +52,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _STATUS = {
-    Reason.NO_SUCH_STORE: 404,
-    Reason.UNKNOWN_QUERY: 400,
-    Reason.NOT_HERE: 421,
-    Reason.NOT_LIVE: 421,
-    Reason.RESTORING: 503,
-    Reason.FAILED: 503,
+    RefusalReason.NO_SUCH_STORE: 404,
+    RefusalReason.UNKNOWN_QUERY: 400,
+    RefusalReason.NOT_HERE: 421,
+    RefusalReason.NOT_LIVE: 421,
+    RefusalReason.RESTORING: 503,
+    RefusalReason.FAILED: 503,
 }
 _SHOWN = 1000
 """Greatest number of characters of a mistake in an answer: some repeat the request."""
@@ -60,7 +68,7 @@ _POINTS = _KEY_VALUE | {StoreKind.VERSIONED}
 _WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 
 
-class ServedInstance(Host, Watched, Protocol):
+class ServedInstance(QueriedInstance, Watched, Protocol):
     """An instance, as seen by the HTTP interface (`StreamsInstance`)."""
 
     def scale(self, threads: int) -> None:
@@ -123,8 +131,8 @@ def new_api(
 def _show_errors(api: FastAPI) -> None:
     show_errors(api)
 
-    @api.exception_handler(RefusedError)
-    def refuse(_request: Request, error: RefusedError) -> Response:
+    @api.exception_handler(RefusalError)
+    def refuse(_request: Request, error: RefusalError) -> Response:
         refusal = error.refusal
         shown = {"server": refusal.server, "missing": refusal.missing}
         body = {"error": refusal.reason.value, "message": redacted(refusal.message)}
@@ -212,7 +220,7 @@ def _operate(api: FastAPI, instance: ServedInstance) -> None:
         """Set the number of stream threads."""
         layout = instance.layout
         if layout is None:
-            raise RefusedError(Refusal(Reason.FAILED, f"{instance.application.id} is starting"))
+            raise RefusalError(Refusal(RefusalReason.FAILED, f"{instance.application.id} is starting"))
         if threads > len(layout.tasks):
             message = f"threads: {instance.application.id} has {len(layout.tasks)} tasks, too few for {threads} threads"
             return as_json({"error": "bad-request", "message": message}, 422)
@@ -400,11 +408,11 @@ def _check(builder: StoreBuilder, asked: Parameters, *, is_key: bool) -> None:
     what = f"{'One key' if is_key else 'A range'} of store {builder.name} ({builder.kind.value})"
     if unknown := given - own - _ALWAYS:
         message = f"{what} does not take {', '.join(sorted(unknown))}; it takes: {', '.join(sorted(own)) or 'none'}"
-        raise RefusedError(Refusal(Reason.UNKNOWN_QUERY, message))
+        raise RefusalError(Refusal(RefusalReason.UNKNOWN_QUERY, message))
     for pair in _EXCLUSIVE:
         if pair <= given:
             message = f"{what} takes only one of {' and '.join(sorted(pair))}"
-            raise RefusedError(Refusal(Reason.UNKNOWN_QUERY, message))
+            raise RefusalError(Refusal(RefusalReason.UNKNOWN_QUERY, message))
 
 
 def _query(builder: StoreBuilder, key: bytes | None, asked: Parameters) -> StoreQuery:
@@ -427,7 +435,7 @@ def _query(builder: StoreBuilder, key: bytes | None, asked: Parameters) -> Store
     if builder.kind is StoreKind.SESSION:
         return SessionQuery(key, asked.time_from, asked.time_to)
     message = f"Store {builder.name} ({builder.kind.value}) cannot be queried"
-    raise RefusedError(Refusal(Reason.UNKNOWN_QUERY, message))
+    raise RefusalError(Refusal(RefusalReason.UNKNOWN_QUERY, message))
 
 
 def _page(found: ShownRows) -> Response:

@@ -13,14 +13,13 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from riverrun.config.secrets import redacted
 from riverrun.errors import ConfigError, RangeError, StreamsError, TopicError
 from riverrun.kafka.admin import Admin
 from riverrun.service.admission import refused
-from riverrun.service.answering import as_json
+from riverrun.service.answering import as_json, show_refusals
 from riverrun.topics.letters import DeadLetters, LetterFilter, decoded_record, letter_object
 from riverrun.topics.pages import NEWEST, PageLimits, TopicPager
 from riverrun.topics.records import TopicReader
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from riverrun.hosting.application import Application
-    from riverrun.service.reading import Host
+    from riverrun.service.reading import QueriedInstance
     from riverrun.topics.letters import DeadLetter
 
 MOST_RECORDS = 1000
@@ -94,7 +93,7 @@ class Browsed(Protocol):
 class Browsing:
     """Reads topics for an instance's HTTP interface."""
 
-    def __init__(self, instance: Host, limits: PageLimits | None = None) -> None:
+    def __init__(self, instance: QueriedInstance, limits: PageLimits | None = None) -> None:
         self._instance = instance
         self._limits = limits or PageLimits()
         # Each page reads up to the limits of `PageLimits`; without a limit, readers would take the worker's bandwidth and CPU.
@@ -199,12 +198,7 @@ class Browsing:
 def browse(api: FastAPI, browsing: Browsed) -> None:
     """Add the requests for topics and letters to an interface."""
     router = APIRouter()
-
-    @api.exception_handler(StreamsError)
-    def explain(_request: Request, error: StreamsError) -> Response:
-        message = f"{error.message}. {error.hint}" if error.hint else error.message
-        status, reason = next(((s, r) for kind, s, r in _STATUS if isinstance(error, kind)), (503, "failed"))
-        return refused(reason, redacted(message), status)
+    show_refusals(api, _STATUS)
 
     @router.get("/topics")
     def topics() -> Response:

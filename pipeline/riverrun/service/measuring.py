@@ -329,7 +329,6 @@ _SIZES_EVERY_SECONDS = 10.0
 def instance_events(
     instance: MeasuredInstance, status: Callable[[], dict[str, Any]], every_s: float = _EVERY_SECONDS
 ) -> Streams:
-    """Return the streams of an instance's events."""
     return Streams(_States(instance, status, every_s).event, every_s)
 
 

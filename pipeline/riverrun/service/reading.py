@@ -24,7 +24,7 @@ from riverrun.service.rendering import row_object
 from riverrun.service.routing import Here, key_query_metadata, route, store_places
 from riverrun.service.signatures import POSITION, ROLE
 from riverrun.worker.group.protocol import servers_of
-from riverrun.worker.queries import Reason, Refusal, RowPlace, StoreQuery
+from riverrun.worker.queries import Refusal, RefusalReason, RowPlace, StoreQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Host(Protocol):
+class QueriedInstance(Protocol):
     """An instance, as seen by readers of its stores (`StreamsInstance`)."""
 
     @property
@@ -79,7 +79,7 @@ _SHOWN = 1000
 """Greatest number of characters of another instance's message."""
 
 
-class RefusedError(Exception):
+class RefusalError(Exception):
     """There is no answer; carries why."""
 
     def __init__(self, refusal: Refusal) -> None:
@@ -154,7 +154,7 @@ class StoreRequest:
 class StoreReader:
     """Reads stores wherever their partitions are."""
 
-    def __init__(self, host: Host, peers: Peers) -> None:
+    def __init__(self, host: QueriedInstance, peers: Peers) -> None:
         self._host = host
         self._peers = peers
         self._places: dict[str, StorePlace] = {}
@@ -163,7 +163,7 @@ class StoreReader:
     def places(self) -> Mapping[str, StorePlace]:
         layout, application = self._host.layout, self._host.application
         if layout is None:
-            raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is starting"))
+            raise RefusalError(Refusal(RefusalReason.FAILED, f"{application.id} is starting"))
         # A new object whenever the tasks have changed, since a pattern has matched further topics.
         if layout is not self._placed:
             self._places = store_places(application.topology, layout, application.id)
@@ -174,7 +174,7 @@ class StoreReader:
         places = self.places()
         if store not in places:
             known = ", ".join(sorted(places)) or "none"
-            raise RefusedError(Refusal(Reason.NO_SUCH_STORE, f"There is no store {store}; there are: {known}"))
+            raise RefusalError(Refusal(RefusalReason.NO_SUCH_STORE, f"There is no store {store}; there are: {known}"))
         return places[store]
 
     def query_metadata_for_key(
@@ -223,17 +223,17 @@ class StoreReader:
         if isinstance(place, Here):
             try:
                 return self._here(wanted, task, mark, limit)
-            except RefusedError as error:
+            except RefusalError as error:
                 copies = _copies(task, assignment, self._host.server)
                 # The instance that the task has moved to restores it first, while standbys elsewhere are nearly up to date.
-                may_help = wanted.allows_standby and error.refusal.reason is Reason.RESTORING
+                may_help = wanted.allows_standby and error.refusal.reason is RefusalReason.RESTORING
                 if wanted.is_forwarded or not (may_help and copies):
                     raise
                 return self._there(wanted, copies, mark, limit)
         # Assignments of two instances may differ for a moment: forwarding again could go in circles.
         if wanted.is_forwarded:
             message = f"Task {task} does not run here"
-            raise RefusedError(Refusal(Reason.NOT_HERE, message, place.servers[0]))
+            raise RefusalError(Refusal(RefusalReason.NOT_HERE, message, place.servers[0]))
         return self._there(wanted, place.servers, mark, limit)
 
     def _here(self, wanted: StoreRequest, task: TaskId | None, mark: Bookmark, limit: int) -> ShownRows:
@@ -241,7 +241,7 @@ class StoreReader:
         question = StoreQuery(builder.name, task, wanted.query, limit, mark.after, wanted.allows_standby)
         answer = self._host.ask(question)
         if isinstance(answer, Refusal):
-            raise RefusedError(answer)
+            raise RefusalError(answer)
         rows = [row_object(row, builder, is_raw=wanted.is_raw) for row in answer.rows]
         following = None if answer.after is None else Bookmark(mark.partition, answer.after)
         position = str(OffsetVector(answer.position))
@@ -249,25 +249,25 @@ class StoreReader:
 
     def _there(self, wanted: StoreRequest, servers: tuple[str, ...], mark: Bookmark, limit: int) -> ShownRows:
         params = {**wanted.params, "partition": str(mark.partition), "limit": str(limit), "page": str(mark)}
-        refusal = Refusal(Reason.FAILED, "No instance was asked")
+        refusal = Refusal(RefusalReason.FAILED, "No instance was asked")
         for server in servers:
             left_s = wanted.until - time.monotonic()
             if left_s <= 0:
                 message = f"Store {wanted.store.builder.name} could not be read in time"
-                raise RefusedError(Refusal(Reason.FAILED, message, server))
+                raise RefusalError(Refusal(RefusalReason.FAILED, message, server))
             try:
                 answer = self._peers.get(server, wanted.path, params, left_s)
                 if answer.status == _OK:
                     return _rows_of(answer)
             except NoAnswerError as error:
-                refusal = Refusal(Reason.FAILED, str(error), server)
+                refusal = Refusal(RefusalReason.FAILED, str(error), server)
                 continue
             # Signed, but an instance of another release of Riverrun may answer in another form.
             except (ValueError, LookupError, TypeError):
-                refusal = Refusal(Reason.FAILED, f"{server} answers without a page of rows", server)
+                refusal = Refusal(RefusalReason.FAILED, f"{server} answers without a page of rows", server)
                 continue
             refusal = _refusal_of(answer, server)
-        raise RefusedError(refusal)
+        raise RefusalError(refusal)
 
 
 def _copies(task: TaskId | None, assignment: AssignmentInfo | None, own_server: str) -> tuple[str, ...]:
@@ -288,11 +288,11 @@ def _rows_of(answer: Answer) -> ShownRows:
 
 def _refusal_of(answer: Answer, server: str) -> Refusal:
     """Return another instance's refusal. Other content of a failed answer is not repeated, since it may be anything."""
-    known = {reason.value: reason for reason in Reason}
+    known = {reason.value: reason for reason in RefusalReason}
     body = answer.body
     error = str(body.get("error")) if isinstance(body, dict) else ""
     if error not in known:
-        return Refusal(Reason.FAILED, f"{server} answers with status {answer.status}", server)
+        return Refusal(RefusalReason.FAILED, f"{server} answers with status {answer.status}", server)
     shown, missing = str(body.get("message"))[:_SHOWN], body.get("missing")
     named = body.get("server")
     return Refusal(
@@ -314,7 +314,7 @@ class LiveReferral:
         find: Returns the addresses of a group's instances, by the group's id.
     """
 
-    def __init__(self, instance: Host, find: Callable[[str], Sequence[str]] | None = None) -> None:
+    def __init__(self, instance: QueriedInstance, find: Callable[[str], Sequence[str]] | None = None) -> None:
         self._instance = instance
         self._find = find or (lambda group: servers_of(Admin(instance.application.kafka), group))
         self._lock = threading.Lock()
@@ -328,7 +328,7 @@ class LiveReferral:
             return
         what = "was requested" if version else "is live"
         message = f"{wanted} of {config.name} {what}, but this is an instance of {own}"
-        raise RefusedError(Refusal(Reason.NOT_LIVE, message, self._server(f"{config.name}-{wanted}")))
+        raise RefusalError(Refusal(RefusalReason.NOT_LIVE, message, self._server(f"{config.name}-{wanted}")))
 
     def _server(self, group: str) -> str | None:
         # Held while brokers are asked, so that a crowd of callers makes them answer once.

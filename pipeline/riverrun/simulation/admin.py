@@ -63,13 +63,11 @@ class MemoryAdminClient:
     def describe_topics(
         self, topics: TopicCollection, *, request_timeout: float = _REQUEST_SECONDS
     ) -> dict[str, Future[Any]]:
-        """Describe topics."""
         return self._each("DescribeTopicPartitions", topics.topic_names, self._description, request_timeout)
 
     def create_topics(
         self, new_topics: list[NewTopic], *, request_timeout: float = _REQUEST_SECONDS
     ) -> dict[str, Future[None]]:
-        """Create topics."""
         new = {topic.topic: topic for topic in new_topics}
         return self._each("CreateTopics", list(new), lambda name: self._create(new[name]), request_timeout)
 
@@ -82,7 +80,6 @@ class MemoryAdminClient:
         return self._each("CreatePartitions", list(counts), lambda name: add(name, counts[name]), request_timeout)
 
     def delete_topics(self, topics: list[str], *, request_timeout: float = _REQUEST_SECONDS) -> dict[str, Future[None]]:
-        """Delete topics."""
         return self._each("DeleteTopics", topics, self._brokers.delete_topic, request_timeout)
 
     def delete_records(
@@ -108,7 +105,6 @@ class MemoryAdminClient:
         return self._each("IncrementalAlterConfigs", resources, self._configure, request_timeout)
 
     def list_consumer_groups(self, *, request_timeout: float = _REQUEST_SECONDS) -> Future[ListConsumerGroupsResult]:
-        """Return all groups."""
         return self._each("ListGroups", [""], lambda _all: self._groups(), request_timeout)[""]
 
     def _each(

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from riverrun.simulation import cleaning
 from riverrun.simulation.committed_offsets import Committed
 from riverrun.simulation.faults import NO_FAULT, NoFaults
-from riverrun.simulation.groups import Group, State
+from riverrun.simulation.groups import ConsumerGroup, State
 from riverrun.simulation.partition_log import NO_PRODUCER
 from riverrun.simulation.refusals import LostError, RefusedError
 from riverrun.simulation.settings import broker_settings
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from riverrun.records import TopicPartition
     from riverrun.simulation.faults import Faults
-    from riverrun.simulation.groups import Caller, Joined, JoinRequest, Pending, Synced
-    from riverrun.simulation.partition_log import Appended, NewRecord, Writer
-    from riverrun.simulation.waiting import Waiting
+    from riverrun.simulation.groups import Caller, JoinAnswer, JoinRequest, Pending, Synced
+    from riverrun.simulation.partition_log import Appended, BatchWriter, NewRecord
+    from riverrun.simulation.waiting import WaitingLock
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ COORDINATOR = "coordinator"
 _MOST_FETCHED = 1_000_000
 
 
-class Clock(Protocol):
+class ClusterClock(Protocol):
     """The one clock of a cluster."""
 
     def now_ms(self) -> int:
@@ -77,24 +77,24 @@ class Brokers:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: ClusterClock,
         *,
         config: Mapping[str, str] | None = None,
-        waiting: Waiting | None = None,
+        waiting: WaitingLock | None = None,
         faults: Faults | None = None,
         seed: int = 0,
         at_end: Callable[[Callable[[], None]], None] = lambda _leave: None,
     ) -> None:
         self.clock = clock
         self.config = broker_settings(config or {})
-        self.waiting: Waiting = waiting or ThreadWaiting()
+        self.waiting: WaitingLock = waiting or ThreadWaiting()
         self.faults: Faults = faults or NoFaults()
         self.random = Random(seed)  # noqa: S311 - no secret
         self.most_fetched = _MOST_FETCHED
         """The largest number of records of one partition in the answer to a fetch, which brokers limit in bytes."""
         self.topics = ClusterTopics(self.config, self.random)
         self.transactions = Transactions(self.config, self)
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, ConsumerGroup] = {}
         self._members = itertools.count(1)
         self._clients: list[ref[Background]] = []
         self._at_end = at_end
@@ -183,7 +183,7 @@ class Brokers:
     # Logs
 
     def produce(
-        self, tp: TopicPartition, records: Sequence[NewRecord], writer: Writer, transactional_id: str | None
+        self, tp: TopicPartition, records: Sequence[NewRecord], writer: BatchWriter, transactional_id: str | None
     ) -> Appended:
         """Append a batch."""
         log = self.topics.log(*tp)
@@ -241,7 +241,7 @@ class Brokers:
 
     # Groups
 
-    def join(self, name: str, request: JoinRequest) -> Pending[Joined]:
+    def join(self, name: str, request: JoinRequest) -> Pending[JoinAnswer]:
         """Take a member into a group."""
         if not name:
             raise RefusedError(KafkaError.INVALID_GROUP_ID)
@@ -290,10 +290,9 @@ class Brokers:
     def fetch_offsets(
         self, name: str, tps: Sequence[TopicPartition], *, stable: bool
     ) -> dict[TopicPartition, Committed]:
-        """Return committed offsets."""
         return self.groups[name].offsets.fetch(tps, stable=stable) if name in self.groups else {}
 
-    def describe_group(self, name: str) -> Group:
+    def describe_group(self, name: str) -> ConsumerGroup:
         """Return a group that must exist."""
         if name not in self.groups or self.groups[name].state is State.DEAD:
             raise RefusedError(KafkaError.GROUP_ID_NOT_FOUND)
@@ -305,15 +304,15 @@ class Brokers:
             raise RefusedError(KafkaError.NON_EMPTY_GROUP)
         del self.groups[name]
 
-    def _group(self, name: str) -> Group:
+    def _group(self, name: str) -> ConsumerGroup:
         if name not in self.groups:
             raise RefusedError(KafkaError.UNKNOWN_MEMBER_ID)
         return self.groups[name]
 
-    def _made(self, name: str) -> Group:
+    def _made(self, name: str) -> ConsumerGroup:
         if name not in self.groups:
             most, delay_ms = int(self.config["message.max.bytes"]), int(self.config["group.initial.rebalance.delay.ms"])
-            self.groups[name] = Group(name, most, delay_ms, self.clock.now_ms())
+            self.groups[name] = ConsumerGroup(name, most, delay_ms, self.clock.now_ms())
         return self.groups[name]
 
     def _checked(self, offsets: Mapping[TopicPartition, NewOffset]) -> dict[TopicPartition, Committed]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from riverrun.simulation.partition_log import Entry, PartitionLog
+    from riverrun.simulation.partition_log import LogEntry, PartitionLog
 
 _NEVER_MS = 2**63 - 1
 
@@ -24,7 +24,7 @@ def retain(log: PartitionLog, config: Mapping[str, str], now_ms: int) -> None:
         _delete_oldest(log, lambda entries: log.size - sum(entry.size for entry in entries) >= keep_bytes)
 
 
-def _delete_oldest(log: PartitionLog, is_over: Callable[[list[Entry]], bool]) -> None:
+def _delete_oldest(log: PartitionLog, is_over: Callable[[list[LogEntry]], bool]) -> None:
     while log.entries:
         _first, end, entries = log.segment_entries()[0]
         # A segment may be empty once the cleaner has been there.
@@ -48,7 +48,7 @@ def clean(log: PartitionLog, config: Mapping[str, str], now_ms: int) -> bool:
         if not entry.is_marker and entry.key is not None and not log.is_aborted(entry)
     }
     horizon_ms = now_ms + int(config["delete.retention.ms"])
-    kept: list[Entry] = []
+    kept: list[LogEntry] = []
     with_records: set[int] = set()
     for entry in _between(log, log.start, limit):
         if entry.is_marker:
@@ -65,18 +65,18 @@ def clean(log: PartitionLog, config: Mapping[str, str], now_ms: int) -> bool:
     return True
 
 
-def _outlives(entry: Entry, horizon_ms: int, now_ms: int) -> bool:
+def _outlives(entry: LogEntry, horizon_ms: int, now_ms: int) -> bool:
     """Return whether a tombstone or marker stays; the first cleaning decides for how long."""
     if entry.horizon_ms is None:
         entry.horizon_ms = horizon_ms
     return now_ms < entry.horizon_ms
 
 
-def _is_latest(log: PartitionLog, entry: Entry, latest: Mapping[bytes | None, int]) -> bool:
+def _is_latest(log: PartitionLog, entry: LogEntry, latest: Mapping[bytes | None, int]) -> bool:
     return entry.key is not None and not log.is_aborted(entry) and entry.offset >= latest.get(entry.key, -1)
 
 
-def _between(log: PartitionLog, first: int, end: int) -> list[Entry]:
+def _between(log: PartitionLog, first: int, end: int) -> list[LogEntry]:
     return log.entries[log.place(first) : log.place(end)]
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from riverrun.records import Headers, RawRecord
     from riverrun.serde.api import Serde
     from riverrun.simulation.faults import Faults
-    from riverrun.simulation.processes import Connection
+    from riverrun.simulation.processes import PipeEnd
     from riverrun.simulation.turns import Host
 
 K = TypeVar("K")
@@ -402,7 +402,7 @@ def _stand_ins(turns: Turns) -> list[tuple[object, object]]:
     """Return what stands in for processes of stream threads, with what it replaces."""
     processes = Processes(turns)
 
-    def ready(pipe: Connection) -> Callable[[float | None], object]:
+    def ready(pipe: PipeEnd) -> Callable[[float | None], object]:
         return lambda ms: turns.wait_until(pipe.is_readable, None if ms is None else ms / 1000)
 
     def obey(pipe: Any, queries: Any, job: Any, build: Any, _logs: object) -> None:

@@ -24,7 +24,7 @@ class Committed(NamedTuple):
 
 
 @dataclass(slots=True)
-class CommittedOffsets:
+class GroupOffsets:
     """The offsets of a group. Those of a transaction are pending until it ends."""
 
     present: dict[TopicPartition, Committed] = field(default_factory=dict)

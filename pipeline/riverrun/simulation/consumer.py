@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from riverrun.simulation.brokers import Brokers
     from riverrun.simulation.groups import Caller
-    from riverrun.simulation.partition_log import Entry, PartitionLog
+    from riverrun.simulation.partition_log import LogEntry, PartitionLog
     from riverrun.simulation.subscriber import OnRebalance
-    from riverrun.simulation.waiting import Waiting
+    from riverrun.simulation.waiting import WaitingLock
 
 _FOREVER_SECONDS = 365 * 86_400.0
 _RESETS: Mapping[str, int] = {
@@ -309,7 +309,7 @@ class MemoryConsumer:
         """Try again a moment later, as the library does."""
         self._pauses_until_s = self._brokers.waiting.now_s() + PAUSE_SECONDS
 
-    def _await_news(self, waiting: Waiting, at_most_s: float) -> None:
+    def _await_news(self, waiting: WaitingLock, at_most_s: float) -> None:
         pause_s = self._pauses_until_s - waiting.now_s()
         if pause_s > 0:
             waiting.wait_until(lambda: bool(self._events or self._calls), min(at_most_s, pause_s))
@@ -413,7 +413,7 @@ class MemoryConsumer:
         self._line.patiently("OffsetCommit", commit, self._session_s)
 
 
-def _message(tp: TopicPartition, entry: Entry, kind: int) -> Message:
+def _message(tp: TopicPartition, entry: LogEntry, kind: int) -> Message:
     return Message(
         topic=tp.topic,
         partition=tp.partition,

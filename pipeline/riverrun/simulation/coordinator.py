@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.simulation.brokers import Brokers
-    from riverrun.simulation.groups import Group, Pending
+    from riverrun.simulation.groups import ConsumerGroup, Pending
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ def _caller(request: Any) -> Caller:
     return Caller(request.member_id, request.generation_id, request.group_instance_id)
 
 
-def _members(group: Group) -> list[SimpleNamespace]:
+def _members(group: ConsumerGroup) -> list[SimpleNamespace]:
     # Brokers say nothing about the messages of a group during a rebalance.
     is_stable = group.state is State.STABLE
     return [

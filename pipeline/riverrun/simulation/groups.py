@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError
 
-from riverrun.simulation.committed_offsets import CommittedOffsets
+from riverrun.simulation.committed_offsets import GroupOffsets
 from riverrun.simulation.refusals import RefusedError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class JoinRequest(NamedTuple):
     protocols: Protocols
 
 
-class Joined(NamedTuple):
+class JoinAnswer(NamedTuple):
     """A completed rebalance. `members` are listed for the leader only: id, instance and metadata."""
 
     generation: int
@@ -87,7 +87,7 @@ class Caller(NamedTuple):
 
 
 @dataclass(slots=True)
-class Member:
+class KnownMember:
     """A member of a group, as the brokers know it."""
 
     id: str
@@ -98,7 +98,7 @@ class Member:
     protocols: Protocols
     deadline_ms: int
     plan: bytes = b""
-    joins: Pending[Joined] | None = None
+    joins: Pending[JoinAnswer] | None = None
     syncs: Pending[Synced] | None = None
 
     def metadata(self, protocol: str) -> bytes:
@@ -107,7 +107,7 @@ class Member:
 
 
 @dataclass(slots=True)
-class Group:
+class ConsumerGroup:
     """A group: its members, its generation, and its committed offsets.
 
     Args:
@@ -124,15 +124,15 @@ class Group:
     leader: str | None = None
     protocol_type: str | None = None
     protocol: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
-    offsets: CommittedOffsets = field(default_factory=CommittedOffsets)
+    members: dict[str, KnownMember] = field(default_factory=dict)
+    offsets: GroupOffsets = field(default_factory=GroupOffsets)
     _awaited: dict[str, int] = field(default_factory=dict)
     """Ids that were given to members that have not joined with them, with the times until which they may."""
     _rebalance_until_ms: int = 0
     _delayed_until_ms: int = 0
     _sync_until_ms: int = 0
 
-    def join(self, request: JoinRequest, new_id: str, now_ms: int) -> Pending[Joined]:
+    def join(self, request: JoinRequest, new_id: str, now_ms: int) -> Pending[JoinAnswer]:
         """Take a member in; `new_id` is for one without an id. The answer comes when all members have joined."""
         self._check_protocols(request)
         if request.member_id:
@@ -223,7 +223,7 @@ class Group:
         if request.protocol_type != self.protocol_type or not common:
             raise RefusedError(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
 
-    def _static(self, instance: str) -> Member | None:
+    def _static(self, instance: str) -> KnownMember | None:
         return next((member for member in self.members.values() if member.instance == instance), None)
 
     def _check_instance(self, member_id: str, instance: str | None) -> None:
@@ -235,7 +235,7 @@ class Group:
         if static.id != member_id:
             raise RefusedError(KafkaError.FENCED_INSTANCE_ID)
 
-    def _counted(self, caller: Caller) -> Member:
+    def _counted(self, caller: Caller) -> KnownMember:
         self._check_instance(caller.member_id, caller.instance)
         member = self.members.get(caller.member_id)
         if member is None:
@@ -244,7 +244,7 @@ class Group:
             raise RefusedError(KafkaError.ILLEGAL_GENERATION)
         return member
 
-    def _join_again(self, request: JoinRequest, now_ms: int) -> Pending[Joined]:
+    def _join_again(self, request: JoinRequest, now_ms: int) -> Pending[JoinAnswer]:
         self._check_instance(request.member_id, request.instance)
         if request.instance is None and self._awaited.pop(request.member_id, None) is not None:
             return self._add(request, request.member_id, now_ms)
@@ -259,19 +259,19 @@ class Group:
             return Pending(self._joined(member))
         return self._update(member, request, now_ms)
 
-    def _update(self, member: Member, request: JoinRequest, now_ms: int) -> Pending[Joined]:
+    def _update(self, member: KnownMember, request: JoinRequest, now_ms: int) -> Pending[JoinAnswer]:
         member.protocols = request.protocols
         member.session_ms, member.rebalance_ms = request.session_ms, request.rebalance_ms
-        joins: Pending[Joined] = Pending()
+        joins: Pending[JoinAnswer] = Pending()
         member.joins = joins
         self._rebalance(now_ms)
         return joins
 
-    def _add(self, request: JoinRequest, member_id: str, now_ms: int) -> Pending[Joined]:
+    def _add(self, request: JoinRequest, member_id: str, now_ms: int) -> Pending[JoinAnswer]:
         if not self.members:
             self.protocol_type = request.protocol_type
-        joins: Pending[Joined] = Pending()
-        self.members[member_id] = Member(
+        joins: Pending[JoinAnswer] = Pending()
+        self.members[member_id] = KnownMember(
             id=member_id,
             instance=request.instance,
             client_id=request.client_id,
@@ -284,7 +284,7 @@ class Group:
         self._rebalance(now_ms)
         return joins
 
-    def _replace(self, present: Member, request: JoinRequest, new_id: str, now_ms: int) -> Pending[Joined]:
+    def _replace(self, present: KnownMember, request: JoinRequest, new_id: str, now_ms: int) -> Pending[JoinAnswer]:
         """Let a static member's new process take its place; its plan stays, unless a rebalance has begun."""
         for pending in (present.joins, present.syncs):
             if pending is not None and not pending.is_done:
@@ -303,7 +303,7 @@ class Group:
                 return Pending(joined._replace(leader=earlier_leader or "", members=()))
         return self._update(present, request, now_ms)
 
-    def _remove(self, member: Member, now_ms: int) -> None:
+    def _remove(self, member: KnownMember, now_ms: int) -> None:
         for pending in (member.joins, member.syncs):
             if pending is not None and not pending.is_done:
                 pending.code = KafkaError.UNKNOWN_MEMBER_ID
@@ -360,14 +360,14 @@ class Group:
             if joins is not None:
                 joins.answer = self._joined(member)
 
-    def _joined(self, member: Member) -> Joined:
+    def _joined(self, member: KnownMember) -> JoinAnswer:
         protocol = self.protocol or ""
         listed = (
             tuple((each.id, each.instance, each.metadata(protocol)) for each in self.members.values())
             if member.id == self.leader
             else ()
         )
-        return Joined(self.generation, protocol, self.leader or "", member.id, listed)
+        return JoinAnswer(self.generation, protocol, self.leader or "", member.id, listed)
 
     def _chosen_protocol(self) -> str:
         """Return the protocol that all know, and most prefer."""

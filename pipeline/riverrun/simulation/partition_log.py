@@ -44,7 +44,7 @@ class NewRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class BatchWriter:
     """The writer of a batch.
 
     Args:
@@ -60,7 +60,7 @@ class Writer:
 
 
 @dataclass(slots=True)
-class Entry:
+class LogEntry:
     """A record in the log, or a marker, which ends a transaction.
 
     Args:
@@ -81,7 +81,6 @@ class Entry:
 
     @property
     def is_marker(self) -> bool:
-        """Return whether it is a marker."""
         return self.commits is not None
 
 
@@ -129,7 +128,7 @@ class PartitionLog:
 
     start: int = 0
     end: int = 0
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LogEntry] = field(default_factory=list)
     segments: list[int] = field(default_factory=lambda: [0])
     cleaned_to: int = 0
     _producers: dict[int, _Producer] = field(default_factory=dict)
@@ -148,7 +147,9 @@ class PartitionLog:
         """Return the bytes of all entries."""
         return sum(entry.size for entry in self.entries)
 
-    def append(self, records: Sequence[NewRecord], writer: Writer, config: Mapping[str, str], now_ms: int) -> Appended:
+    def append(
+        self, records: Sequence[NewRecord], writer: BatchWriter, config: Mapping[str, str], now_ms: int
+    ) -> Appended:
         """Append a batch; one that is there already is answered as it was the first time."""
         size = _BATCH_BYTES + sum(record.size for record in records)
         stamps = config["message.timestamp.type"] == "LogAppendTime"
@@ -165,7 +166,7 @@ class PartitionLog:
             key, value, _, headers = record
             bytes_ = record.size + (_BATCH_BYTES if self.end == first else 0)
             self.entries.append(
-                Entry(
+                LogEntry(
                     self.end,
                     time_ms,
                     key,
@@ -190,11 +191,11 @@ class PartitionLog:
         if epoch != producer.epoch:
             producer.batches.clear()
         producer.open_from, producer.epoch, producer.seen_ms = None, epoch, now_ms
-        marker = Entry(self.end, now_ms, None, None, (), _MARKER_BYTES, producer_id=producer_id, commits=commits)
+        marker = LogEntry(self.end, now_ms, None, None, (), _MARKER_BYTES, producer_id=producer_id, commits=commits)
         self.entries.append(marker)
         self.end += 1
 
-    def is_aborted(self, entry: Entry) -> bool:
+    def is_aborted(self, entry: LogEntry) -> bool:
         """Return whether a record belongs to an aborted transaction."""
         if not entry.is_transactional or entry.is_marker:
             return False
@@ -205,12 +206,12 @@ class PartitionLog:
         """Return the end of what a reader may read."""
         return self.stable_end if committed else self.end
 
-    def read(self, offset: int, count: int, *, committed: bool) -> tuple[list[Entry], int]:
+    def read(self, offset: int, count: int, *, committed: bool) -> tuple[list[LogEntry], int]:
         """Return records from an offset on, and the offset at which to continue: markers and gaps are passed over."""
         if not self.start <= offset <= self.end:
             raise RefusedError(KafkaError.OFFSET_OUT_OF_RANGE)
         limit = self.readable_end(committed=committed)
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         for place in range(self.place(offset), len(self.entries)):
             entry = self.entries[place]
             if entry.offset >= limit:
@@ -242,7 +243,7 @@ class PartitionLog:
             rest = bisect_right(self.segments, offset) - 1
             del self.segments[: max(0, rest)]
 
-    def segment_entries(self) -> list[tuple[int, int, list[Entry]]]:
+    def segment_entries(self) -> list[tuple[int, int, list[LogEntry]]]:
         """Return first offset, end and entries of each segment."""
         ends = [*self.segments[1:], self.end]
         return [
@@ -270,7 +271,7 @@ class PartitionLog:
         if is_full or latest_ms - self.entries[place].timestamp_ms > int(config["segment.ms"]):
             self.roll()
 
-    def _sequenced(self, writer: Writer, count: int) -> _Batch | None:
+    def _sequenced(self, writer: BatchWriter, count: int) -> _Batch | None:
         """Check the epoch and the sequence; return the batch if it was appended before."""
         known = self._producers.get(writer.producer_id)
         if known is None:
@@ -290,7 +291,7 @@ class PartitionLog:
             raise RefusedError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
         return None
 
-    def _note(self, writer: Writer, count: int, offset: int, now_ms: int) -> None:
+    def _note(self, writer: BatchWriter, count: int, offset: int, now_ms: int) -> None:
         known = self._producers.get(writer.producer_id)
         if known is None or known.epoch != writer.epoch:
             open_from = None if known is None else known.open_from

@@ -26,7 +26,7 @@ class _Side:
     ends: int = 0
 
 
-class Connection:
+class PipeEnd:
     """`multiprocessing.connection.Connection`: one end of a pipe."""
 
     def __init__(self, turns: Turns, mine: _Side, peers: _Side) -> None:
@@ -42,9 +42,9 @@ class Connection:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def copy(self) -> Connection:
+    def copy(self) -> PipeEnd:
         """Return another end of this side."""
-        return Connection(self._turns, self._mine, self._peers)
+        return PipeEnd(self._turns, self._mine, self._peers)
 
     def is_readable(self) -> bool:
         """Return whether a read returns at once, with a message or an error."""
@@ -116,20 +116,20 @@ class Processes:
         self._turns = turns
         self._pids = itertools.count(1)
 
-    def pipe(self, duplex: bool = True) -> tuple[Connection, Connection]:  # noqa: ARG002, FBT001, FBT002 - Python's
+    def pipe(self, duplex: bool = True) -> tuple[PipeEnd, PipeEnd]:  # noqa: ARG002, FBT001, FBT002 - Python's
         """Return the two ends of a pipe, like `multiprocessing.Pipe`. They close when the calling host ends."""
         one, other = _Side(), _Side()
-        ends = Connection(self._turns, one, other), Connection(self._turns, other, one)
+        ends = PipeEnd(self._turns, one, other), PipeEnd(self._turns, other, one)
         self._turns.host.at_end += [end.close for end in ends]
         return ends
 
-    def wait(self, connections: Sequence[Connection], timeout: float | None = None) -> list[Connection]:
+    def wait(self, connections: Sequence[PipeEnd], timeout: float | None = None) -> list[PipeEnd]:
         """Wait until any can be read, like `multiprocessing.connection.wait`."""
         self._turns.wait_until(lambda: any(each.is_readable() for each in connections), timeout)
         return [each for each in connections if each.is_readable()]
 
     def start(
-        self, name: str, function: Callable[..., object], lines: Sequence[Connection], arguments: Sequence[Any]
+        self, name: str, function: Callable[..., object], lines: Sequence[PipeEnd], arguments: Sequence[Any]
     ) -> Child:
         """Start a process that calls a function with copies of some ends of pipes, then further arguments.
 

@@ -27,7 +27,7 @@ from riverrun.records import TopicPartition
 from riverrun.simulation.brokers import NewOffset
 from riverrun.simulation.group_metadata import caller_in
 from riverrun.simulation.line import Line, as_kafka_error, timed_out
-from riverrun.simulation.partition_log import NewRecord, Writer
+from riverrun.simulation.partition_log import BatchWriter, NewRecord
 from riverrun.simulation.refusals import RETRIED, LostError, RefusedError
 
 if TYPE_CHECKING:
@@ -208,7 +208,6 @@ class MemoryProducer:
         transaction.is_ready = True
 
     def begin_transaction(self) -> None:
-        """Begin a transaction."""
         transaction = self._required()
         transaction.raise_fatal()
         if not transaction.is_ready or transaction.is_open:
@@ -301,12 +300,12 @@ class MemoryProducer:
             self._deliver(tp, each, None, appended.offset + number, appended.time_ms)
         return True
 
-    def _writer(self, batch: _Batch) -> Writer:
+    def _writer(self, batch: _Batch) -> BatchWriter:
         if not self._has_ids:
-            return Writer()
+            return BatchWriter()
         if self._owner is None:
             self._owner = self._line.once("InitProducerId", lambda: self._brokers.init_producer(None, 0, None))
-        return Writer(*self._owner, batch.sequence, self._transactional_id is not None)
+        return BatchWriter(*self._owner, batch.sequence, self._transactional_id is not None)
 
     def _add_partition(self, transaction: _Transaction, tp: TopicPartition) -> None:
         name, owner = self._transactional_id or "", self._owned()
@@ -484,7 +483,6 @@ class _Transaction:
             raise KafkaException(self.failure)
 
     def raise_failure(self) -> None:
-        """Raise the failure, if there is one."""
         if self.failure is not None:
             raise KafkaException(self.failure)
 

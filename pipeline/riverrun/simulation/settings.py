@@ -85,7 +85,6 @@ _LEAST = {"segment.bytes": 1_048_576, "retention.ms": -1, "segment.ms": 1, "min.
 
 
 def broker_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return all settings of a broker."""
     return {**BROKER_DEFAULTS, **given}
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from riverrun.records import TopicPartition
     from riverrun.simulation.brokers import Brokers
-    from riverrun.simulation.groups import Joined, Pending, Synced
+    from riverrun.simulation.groups import JoinAnswer, Pending, Synced
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Subscriber:
         self._topics: list[str] = []
         self._callbacks: tuple[OnRebalance | None, OnRebalance | None, OnRebalance | None] = (None, None, None)
         self._member_id = ""
-        self._joins: Pending[Joined] | None = None
+        self._joins: Pending[JoinAnswer] | None = None
         self._syncs: Pending[Synced] | None = None
         self._generation = -1
         self._given: list[TopicPartition] | None = None

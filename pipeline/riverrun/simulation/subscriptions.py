@@ -44,7 +44,6 @@ def assignment(tps: Iterable[TopicPartition]) -> bytes:
 
 
 def assigned(plan: bytes) -> list[TopicPartition]:
-    """Return the partitions of a plan."""
     if not plan:
         return []
     found = ConsumerProtocolAssignment.decode(plan).assigned_partitions

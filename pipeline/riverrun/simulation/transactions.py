@@ -36,7 +36,7 @@ class Phase(Enum):
     ABORTED = "CompleteAbort"
 
 
-class Ending(Protocol):
+class EndsTransactions(Protocol):
     """Ends a transaction where it has written."""
 
     def mark(self, owner: Owner, tps: Iterable[TopicPartition], groups: Iterable[str], *, commits: bool) -> bool:
@@ -59,7 +59,7 @@ class _Transaction:
 class Transactions:
     """All transactional ids. Time limits count when `tick` is called."""
 
-    def __init__(self, broker: Mapping[str, str], ending: Ending) -> None:
+    def __init__(self, broker: Mapping[str, str], ending: EndsTransactions) -> None:
         self._broker = broker
         self._ending = ending
         self._ids = itertools.count(1_000)

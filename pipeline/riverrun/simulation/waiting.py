@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.02
 
 
-class Waiting(Protocol):
+class WaitingLock(Protocol):
     """Lets one request at a time run, and others wait. A scheduler of deterministic tests replaces it."""
 
     def __enter__(self) -> Self:
@@ -51,7 +51,7 @@ class ThreadWaiting:
         self._condition.release()
 
     def wait_until(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
-        """See `Waiting.wait_until`."""
+        """See `WaitingLock.wait_until`."""
         deadline = time.monotonic() + timeout_s
         while not (holds := predicate()):
             left_s = deadline - time.monotonic()
@@ -61,9 +61,9 @@ class ThreadWaiting:
         return holds
 
     def changed(self) -> None:
-        """See `Waiting.changed`."""
+        """See `WaitingLock.changed`."""
         self._condition.notify_all()
 
     def now_s(self) -> float:
-        """See `Waiting.now_s`."""
+        """See `WaitingLock.now_s`."""
         return time.monotonic()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from msgspec import inspect
 
 from riverrun.errors import USER_ERRORS, DeserializationError, RegistryError, as_exception
-from riverrun.serde.api import field_names, plain_reader
+from riverrun.serde.api import field_names, only_type, plain_reader
 from riverrun.serde.exact_values import (
     TimeMisfitError,
     end_micros,
@@ -204,11 +204,7 @@ def field_columns(value_type: Any) -> tuple[FrameColumn, ...]:
     >>> [column.name for column in field_columns(dataclasses.make_dataclass("Click", [("user", str), ("extra", Any)]))]
     ['user', 'extra']
     """
-    found = None if value_type is None else inspect.type_info(value_type)
-    while isinstance(found, inspect.Metadata | inspect.UnionType):
-        types = [found.type] if isinstance(found, inspect.Metadata) else found.types
-        some = [each for each in types if not isinstance(each, inspect.NoneType)]
-        found = some[0] if len(some) == 1 else None
+    found = only_type(value_type)
     if not isinstance(found, _RECORDS):
         return ()
     known = {each.encode_name: each.type for each in found.fields}

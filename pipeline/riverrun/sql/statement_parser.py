@@ -389,5 +389,4 @@ class KsqlParser(ExpressionParser):
 
 
 def parse(text: str) -> list[Statement]:
-    """Return the statements of a text."""
     return KsqlParser(dialect=Ksql()).statements(text, words(text))

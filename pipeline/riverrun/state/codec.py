@@ -38,14 +38,12 @@ class StoredKeys:
         self.serialize = self.serde.serialize
 
     def written(self, key: Any) -> bytes:
-        """Return a key as bytes."""
         try:
             return self.serialize(key)
         except Exception as error:  # a serde may raise anything
             raise self.refused(key, error) from error
 
     def read(self, data: bytes) -> Any:
-        """Read a key from bytes."""
         try:
             return self.serde.deserialize(data)
         except RegistryError:  # an error of a schema registry

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from riverrun.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from riverrun.state.api import Puts, StateBackend, Table
+    from riverrun.state.cache import NamedCache
 
 # Size of a write besides the bytes of its key and value: the objects around them. Measured over 200,000: 170 to 240.
 WRITE_OVERHEAD_BYTES = 200
@@ -30,12 +31,24 @@ class ChangedKeys:
 
     A search of a key's windows or sessions reads only those of the searched times, however many were written. Some operators
     search for every record.
+
+    Args:
+        suffix_bytes: Length of what follows the user's key.
     """
 
-    def __init__(self, *, is_kept: bool = True) -> None:
+    def __init__(self, suffix_bytes: int) -> None:
         # Stores that are never searched add no writes, which saves the effort.
-        self.is_kept = is_kept
+        self.is_kept = False
+        self._suffix_bytes = suffix_bytes
         self._by_key: dict[bytes, list[bytes]] = {}
+
+    def kept(self, pending: Iterable[bytes], cache: NamedCache | None) -> ChangedKeys:
+        """Return these keys, which are kept from the first search on."""
+        if not self.is_kept:
+            self.is_kept = True
+            for store_key in {*pending, *(cache.dirty if cache is not None else ())}:
+                self.add(store_key[: -self._suffix_bytes], store_key)
+        return self
 
     def add(self, key: bytes, store_key: bytes) -> None:
         """Note a written store key that begins with `key`."""

@@ -46,7 +46,6 @@ class ExportBatch:
 
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
-        """Return the range by partition."""
         return RunRange.parse(self.range).ranges
 
 
@@ -63,7 +62,6 @@ class Terms:
 
     @classmethod
     def of(cls, spec: ImportSpec) -> Terms:
-        """Return the terms of an import."""
         return cls(spec.source, spec.format, spec.schema, tuple(spec.key), spec.value, spec.incremental)
 
     def differences(self, other: Terms) -> str:

@@ -1,4 +1,4 @@
-"""SQL that finds values which drivers of databases change without a word: infinite times, months, and 24:00."""
+"""Finds or undoes what drivers of databases change without a word: infinite times, months, 24:00, numbers of 32 bits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import datetime as dt
 import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import sqlalchemy as sa
+
+from riverrun.transfers.sql_columns import OF_MYSQL
+from riverrun.transfers.sql_texts import shortest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +21,13 @@ if TYPE_CHECKING:
 CHANGED = "riverrun_changed"
 """The column with the numbers of checks that a row has not passed; empty for most rows."""
 
+_HELD = "riverrun_held_"
+"""Begins the names of columns that have the exact value of another one."""
+_SINGLES: Mapping[str, int] = {"mysql": 4, "mariadb": 4, "postgresql": 700}
+"""The numbers that drivers have for the type of 32 bits, where they return another number than the database compares.
+
+MySQL and MariaDB send six digits, and up to nine identify a value.
+"""
 _MONTHS = "extract(year from {0}) <> 0 OR extract(month from {0}) <> 0"
 _IN_PARTS = re.compile(r"\[|\(|range$")
 """In types of PostgreSQL whose values have parts: arrays and ranges."""
@@ -42,12 +52,12 @@ def _always(_value: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A condition of values of a column that the driver changes.
+class ChangedValues:
+    """Values of a column that the driver changes.
 
     Args:
         column: The column.
-        condition: The condition in SQL.
+        condition: The condition of such values in SQL.
         is_changed: Looks at what the driver has returned, where texts within the value may fulfil the condition as well.
     """
 
@@ -56,24 +66,59 @@ class Check:
     is_changed: Callable[[Any], bool] = _always
 
 
-def with_changed(connection: sa.Connection, rows: Any) -> tuple[sa.TextClause, tuple[Check, ...]]:
-    """Return what to select of rows: all columns, and `CHANGED` if a column may have such values; and its checks."""
-    checks = tuple(_checks(connection, rows))
-    if not checks:
-        return sa.text("*"), ()
-    found = (f"CASE WHEN {check.condition} THEN '{number} ' ELSE '' END" for number, check in enumerate(checks))
-    return sa.text(f"*, {' || '.join(found)} AS {CHANGED}".replace(":", "\\:")), checks
+@dataclass(frozen=True, slots=True)
+class DriverValues:
+    """The columns to select of rows so that changes by the driver are found, or undone.
+
+    Args:
+        selected: All columns, and those that tell of changes.
+        checks: The values that cannot be read.
+        rounded: The columns whose numbers of 32 bits the driver returns with other digits than the database compares.
+        is_held: Whether the numbers that the server holds are selected for these columns as well.
+    """
+
+    selected: sa.TextClause = field(default_factory=lambda: sa.text("*"))
+    checks: Sequence[ChangedValues] = ()
+    rounded: Sequence[str] = ()
+    is_held: bool = False
+
+    @classmethod
+    def of(cls, connection: sa.Connection, rows: Any) -> DriverValues:
+        """Return what a driver changes of rows."""
+        checks, rounded = tuple(_checks(connection, rows)), _singles_in(connection, rows)
+        is_held = connection.dialect.name in OF_MYSQL
+        columns = ["*"]
+        if checks:
+            found = (f"CASE WHEN {each.condition} THEN '{number} ' ELSE '' END" for number, each in enumerate(checks))
+            columns.append(f"{' || '.join(found)} AS {CHANGED}")
+        if is_held:
+            # Some servers cast to doubles only by computing.
+            columns += (f"{_quoted(name, '`')} + 0e0 AS {_quoted(_HELD + name, '`')}" for name in rounded)
+        return cls(sa.text(", ".join(columns).replace(":", "\\:")), checks, rounded, is_held)
+
+    def restore(self, fields: dict[str, Any]) -> str | None:
+        """Take what was selected in addition from a row, and return what is wrong with it; None if nothing is.
+
+        >>> row = {"x": 1.23457, "riverrun_held_x": 1.2345677614212036}
+        >>> DriverValues(rounded=["x"], is_held=True).restore(row), row
+        (None, {'x': 1.2345678})
+        """
+        for name in self.rounded if self.is_held else ():
+            value = fields.pop(_HELD + name)
+            fields[name] = None if value is None else float(shortest(value))
+        failed = (self.checks[int(number)] for number in fields.pop(CHANGED, "").split())
+        names = list(dict.fromkeys(each.column for each in failed if each.is_changed(fields[each.column])))
+        if not names:
+            return None
+        whose = f"column {names[0]} has" if len(names) == 1 else f"columns {', '.join(names)} have"
+        return f"{whose} an infinite time, months or 24:00, which Python does not have (a query can cast it to a text)"
 
 
-def problem_of(fields: dict[str, Any], checks: Sequence[Check]) -> str | None:
-    """Take `CHANGED` from a row, and return what is wrong; None if nothing is."""
-    numbers = fields.pop(CHANGED, "").split()
-    failed = (checks[int(number)] for number in numbers)
-    names = list(dict.fromkeys(each.column for each in failed if each.is_changed(fields[each.column])))
-    if not names:
-        return None
-    whose = f"column {names[0]} has" if len(names) == 1 else f"columns {', '.join(names)} have"
-    return f"{whose} an infinite time, months or 24:00, which Python does not have (a query can cast it to a text)"
+def _singles_in(connection: sa.Connection, rows: Any) -> Sequence[str]:
+    if (type_ := _SINGLES.get(connection.dialect.name)) is None:
+        return ()
+    found: Any = connection.execute(sa.select(sa.text("*")).select_from(rows).limit(0))
+    return [column[0] for column in found.cursor.description if column[1] == type_]
 
 
 def json_as_written(text: str | bytes) -> msgspec.Raw:
@@ -81,13 +126,12 @@ def json_as_written(text: str | bytes) -> msgspec.Raw:
     return msgspec.Raw(text.encode() if isinstance(text, str) else bytes(text))
 
 
-def _quoted(name: str) -> str:
+def _quoted(name: str, quote: str = '"') -> str:
     # Not by the dialect, which doubles per cent signs, as a text of SQLAlchemy's does again.
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
+    return f"{quote}{name.replace(quote, 2 * quote)}{quote}"
 
 
-def _checks(connection: sa.Connection, rows: Any) -> Iterable[Check]:
+def _checks(connection: sa.Connection, rows: Any) -> Iterable[ChangedValues]:
     every = sa.select(sa.text("*")).select_from(rows)
     if connection.dialect.name == "duckdb":
         database: Any = connection.connection.driver_connection
@@ -95,7 +139,7 @@ def _checks(connection: sa.Connection, rows: Any) -> Iterable[Check]:
         for name, kind in zip(columns.columns, columns.types, strict=True):
             condition = _in_duckdb(kind, _quoted(name))
             if condition:
-                yield Check(name, condition)
+                yield ChangedValues(name, condition)
     elif connection.dialect.name == "postgresql":
         result: Any = connection.execute(every.limit(0))
         described = [(column[0], int(column[1])) for column in result.cursor.description]
@@ -104,15 +148,15 @@ def _checks(connection: sa.Connection, rows: Any) -> Iterable[Check]:
             yield from _in_postgresql(name, kind)
 
 
-def _in_postgresql(name: str, kind: str) -> Iterable[Check]:
+def _in_postgresql(name: str, kind: str) -> Iterable[ChangedValues]:
     value = _quoted(name)
     if _IN_PARTS.search(kind):
         return [
-            Check(name, condition.format(value), is_changed)
+            ChangedValues(name, condition.format(value), is_changed)
             for words, condition, is_changed in _PARTS
             if words.search(kind)
         ]
-    return [Check(name, condition.format(value)) for condition in _conditions("postgresql", kind)]
+    return [ChangedValues(name, condition.format(value)) for condition in _conditions("postgresql", kind)]
 
 
 def _in_duckdb(kind: Any, value: str, depth: int = 0) -> str:

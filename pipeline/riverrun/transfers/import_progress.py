@@ -90,7 +90,6 @@ class ImportProgress:
         return self._last(self._topic.read())
 
     def files(self) -> set[str]:
-        """Return the imported files."""
         return self._files(self._topic.read())
 
     def place(self) -> FilePlace | None:

@@ -23,35 +23,24 @@ from sqlalchemy.exc import DataError, ProgrammingError, SQLAlchemyError, Stateme
 
 from riverrun.errors import ConfigError, EngineError
 from riverrun.hosting.process import SystemClock
-from riverrun.records import EPOCH, moment
-from riverrun.transfers.driver_values import json_as_written, problem_of, with_changed
-from riverrun.transfers.held_values import OF_MYSQL
+from riverrun.records import EPOCH, moment, shortened
+from riverrun.transfers.driver_values import DriverValues, json_as_written
 from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import SourceRow
 from riverrun.transfers.polled_feed import Found
-from riverrun.transfers.single_floats import as_held, singles_in, with_singles
+from riverrun.transfers.sql_columns import MICRO_DIGITS, OF_MYSQL, column_types, digits_of_times
 from riverrun.transfers.sql_sink import columns_of, engine_of, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from riverrun.config.imports import ImportConfig
-    from riverrun.transfers.driver_values import Check
 
 # A count is only for reports, and must not scan a large table.
 _MOST_COUNTED = 100_000
 # Rows with one value are read at once where no second column tells them apart.
 _MOST_ALIKE = 1_000_000
 _NANOS = re.compile(r"TIME(STAMP)?_NS")
-_TIME_DIGITS: Mapping[str, str] = {
-    "mssql": "SELECT column_name, data_type, datetime_precision FROM information_schema.columns"
-    " WHERE table_name = :name AND table_schema = {}",
-    "oracle": "SELECT column_name, data_type, data_scale FROM all_tab_columns"
-    " WHERE data_type LIKE 'TIMESTAMP%' AND table_name = :name AND owner = {}",
-}
-"""Queries of the digits that times of a table have, where these may be more than six; SQLAlchemy does not read them."""
-_OWN_SCHEMA = {"mssql": "schema_name()", "oracle": "sys_context('USERENV', 'CURRENT_SCHEMA')"}
-_MICRO_DIGITS = 6
 _CASTS = {"mssql": "DATETIME2(6)", "oracle": "TIMESTAMP(6)", "duckdb": "TIMESTAMP"}
 _MYSQL_TIMESTAMP = 7
 """The number that drivers of MySQL and MariaDB have for the type TIMESTAMP, which is read in the zone of the session."""
@@ -94,8 +83,7 @@ class PolledTable:
         self._stops_backwards = config.backwards == "stop"
         self._clock = clock
         self._look = _look_by_index(self._from, self._columns)
-        self._selected = sa.text("*")
-        self._checks: Sequence[Check] = ()
+        self._values = DriverValues()
         self._upto: str | None = None
         self._key: str | None = None
         self._has_mark = False
@@ -127,13 +115,11 @@ class PolledTable:
             if twice := sorted({name for name in there if there.count(name) > 1}):
                 message = f"{self._what} at {self._address} has two columns with the name {twice[0]}"
                 raise ConfigError(message, hint="Records have each name once: give one of them another by AS.")
-            self._refuse_finer()
             with self._engine.connect() as connection:
-                self._selected, self._checks = with_changed(connection, self._from)
-                singles = singles_in(connection, self._from)
-            self._refuse_rounded(singles)
-            if self._is_of_mysql:
-                self._selected = with_singles(singles)
+                self._refuse_finer(connection)
+                self._refuse_choices(connection)
+                self._values = DriverValues.of(connection, self._from)
+            self._refuse_rounded(self._values.rounded)
             if self._is_of_mysql and self._upto is not None and not self._has_mark:
                 self._refuse_shifted()
             if self._table is not None:
@@ -154,32 +140,45 @@ class PolledTable:
         hint = "Rename the import: that imports everything, or the rows that a query selects, such as those of the last day."
         raise ConfigError(message, hint=hint)
 
-    def _refuse_finer(self) -> None:
+    def _refuse_finer(self, connection: sa.Connection) -> None:
         """Refuse columns with nanoseconds: Python's times would be cut, and not be those that the database compares."""
-        dialect = self._engine.dialect
-        with self._engine.connect() as connection:
-            for name, type_ in self._finer(connection).items():
-                message = f"Column {name} of {self._what.lower()} at {self._address} is {type_}, and records have microseconds"
-                hint = f"Select it by a query that casts it, such as to {_CASTS[dialect.name]}, or to a text."
-                raise ConfigError(message, hint=hint)
+        for name, type_ in self._finer(connection).items():
+            message = (
+                f"Column {name} of {self._what.lower()} at {self._address} is {type_}, and records have microseconds"
+            )
+            hint = f"Select it by a query that casts it, such as to {_CASTS[connection.dialect.name]}, or to a text."
+            raise ConfigError(message, hint=hint)
 
     def _finer(self, connection: sa.Connection) -> dict[str, str]:
         """Return the types of columns with digits behind microseconds, by their names."""
-        dialect = connection.dialect
-        if dialect.name == "duckdb":
-            query = sa.select(sa.text("*")).select_from(self._from).compile(dialect=dialect)
-            described = ((row[0], str(row[1])) for row in connection.exec_driver_sql(f"DESCRIBE {query}"))
-            return {name: type_ for name, type_ in described if _NANOS.search(type_)}
-        if self._table is None or dialect.name not in _TIME_DIGITS:
+        if connection.dialect.name == "duckdb":
+            return {name: type_ for name, type_ in self._types(connection).items() if _NANOS.search(type_)}
+        if self._table is None:
             return {}
         # Others than those of the position are cut as they always were: seven digits are the default of SQL Server.
-        text, given = _digits_query(self._table, dialect)
         rising = {name.lower() for name in self._columns}
         return {
             name: f"{type_} with {digits} digits of a second"
-            for name, type_, digits in connection.execute(sa.text(text), given)
-            if name.lower() in rising and (digits or 0) > _MICRO_DIGITS
+            for name, type_, digits in digits_of_times(connection, self._table)
+            if name.lower() in rising and (digits or 0) > MICRO_DIGITS
         }
+
+    def _refuse_choices(self, connection: sa.Connection) -> None:
+        """Refuse positions that are sorted by number and compared as texts: rows would be missed."""
+        rising = {name.lower() for name in self._columns}
+        for name, type_ in self._types(connection).items():
+            if name.lower() in rising and type_.startswith(("ENUM(", "SET(")):
+                message = f"Column {name} of {self._what.lower()} at {self._address} is {shortened(type_)}"
+                hint = "Import by another column, or select it by a query that casts it to a text."
+                raise ConfigError(f"{message}, whose values are sorted by number and compared as texts", hint=hint)
+
+    def _types(self, connection: sa.Connection) -> Mapping[str, str]:
+        """Return the types of columns by name, of databases whose types decide whether a column can be read."""
+        dialect = connection.dialect
+        if dialect.name == "duckdb":
+            query = sa.select(sa.text("*")).select_from(self._from).compile(dialect=dialect)
+            return {row[0]: str(row[1]) for row in connection.exec_driver_sql(f"DESCRIBE {query}")}
+        return column_types(connection, self._table) if self._is_of_mysql and self._table is not None else {}
 
     def close(self) -> None:
         self._engine.dispose()
@@ -255,7 +254,7 @@ class PolledTable:
             return []
         upto = sa.and_(self._above(bound), self._rising <= _bound(bound))
         order = [sa.column(name) for name in self._columns]
-        query = sa.select(self._selected).select_from(self._from).order_by(*order)
+        query = sa.select(self._values.selected).select_from(self._from).order_by(*order)
         rows = list(connection.execute(query.where(upto).limit(most)).mappings())
         self._has_more = len(rows) >= most
         if not self._has_more or len(self._columns) > 1:
@@ -354,8 +353,8 @@ class PolledTable:
         raise ConfigError(message, hint=_BACKWARDS_HINT)
 
     def _row(self, row: Any) -> SourceRow:
-        fields = as_held(dict(row))
-        problem = problem_of(fields, self._checks)
+        fields = dict(row)
+        problem = self._values.restore(fields)
         self._require(list(fields))
         place = f"The row of {self._what.lower()} with {self._columns[0]} {fields[self._columns[0]]}"
         return SourceRow(fields, place, problem=problem)
@@ -400,15 +399,6 @@ class PolledTable:
     def _unreadable(self, reason: str) -> ConfigError:
         hint = _FINITE_HINT if _NO_TIME.search(reason) else _ROW_HINT
         return ConfigError(f"{self._what} at {self._address} has a value that cannot be read: {reason}", hint=hint)
-
-
-def _digits_query(table: sa.TableClause, dialect: Any) -> tuple[str, dict[str, str]]:
-    """Return the query of the digits that times of a table have, and its parameters."""
-    # Oracle has names without capitals in capitals.
-    named = dialect.denormalize_name if dialect.requires_name_normalize else str
-    given = {"name": named(table.name)} | ({"schema": named(table.schema)} if table.schema else {})
-    schema = ":schema" if table.schema else _OWN_SCHEMA[dialect.name]
-    return _TIME_DIGITS[dialect.name].format(schema), given
 
 
 def _table(name: str) -> sa.TableClause:

@@ -117,8 +117,6 @@ class SinkRows:
         return pa.schema([*found, (TIMESTAMP, TIME), (PARTITION, pa.int32()), (OFFSET, pa.int64())])
 
     def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
-        """Return records of a partition as rows."""
-
         def place(number: int) -> dict[str, str | int]:
             return {"topic": tp.topic, "partition": tp.partition, "offset": records[number][RAW_OFFSET]}
 
@@ -243,16 +241,24 @@ def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> Columns:
 
 def require_numbers(batch: SinkBatch, names: Iterable[str], what: str, *, nan_only: bool = False) -> None:
     """Refuse records with NaN, or an infinity, in columns for which the target, or JSON, has neither."""
-    reasons: dict[tuple[TopicPartition, int], str] = {}
-    for name in names:
-        for row in rows_with_odd_numbers(batch.records.column(name), nan_only=nan_only):
-            offset = batch.records.column(OFFSET)[row].as_py()
-            odd = "NaN" if nan_only else "NaN or infinity"
-            reasons[batch.tp, offset] = (
-                f"Record {batch.tp}@{offset} has {odd} in column {name}, which {what} does not have"
-            )
+    odd = "NaN" if nan_only else "NaN or infinity"
+    found = (
+        (row, f"has {odd} in column {name}, which {what} does not have")
+        for name in names
+        for row in rows_with_odd_numbers(batch.records.column(name), nan_only=nan_only)
+    )
+    refuse(batch, found, "Write null or a text instead")
+
+
+def refuse(batch: SinkBatch, found: Iterable[tuple[int, str]], remedy: str) -> None:
+    """Refuse records of a batch, if there are any, by row and what is wrong with it."""
+    offsets = batch.records.column(OFFSET)
+    reasons = {}
+    for row, problem in found:
+        offset = offsets[row].as_py()
+        reasons[batch.tp, offset] = f"Record {batch.tp}@{offset} {problem}"
     if reasons:
-        hint = "Write null or a text instead, or let the export skip such records: deserialization_exception_handler."
+        hint = f"{remedy}, or let the export skip such records: deserialization_exception_handler."
         raise RefusedRecordsError(next(iter(reasons.values())), reasons, hint=hint)
 
 

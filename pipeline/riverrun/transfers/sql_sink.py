@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import (
@@ -35,17 +36,16 @@ from riverrun.extras import require_extra
 from riverrun.hosting.process import this_user
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION, RefusedRecordsError
 from riverrun.records import TopicPartition
-from riverrun.transfers.held_values import OF_MYSQL, STRICT_SESSION, columns_that_change, require_held
-from riverrun.transfers.sink_rows import require_numbers
-from riverrun.transfers.sql_columns import check_names, check_types, require_texts
+from riverrun.transfers.held_values import STRICT_SESSION, check_names, check_types, require_held
+from riverrun.transfers.sink_rows import refuse, require_numbers
+from riverrun.transfers.sql_columns import OF_MYSQL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
-    from riverrun.transfers.held_values import Changes
-    from riverrun.transfers.sql_columns import ColumnType
+    from riverrun.transfers.sql_columns import Changes
 
     Change: TypeAlias = tuple[bool, dict[str, Any]]
     """Whether a row is deleted, and the columns that its record has."""
@@ -113,7 +113,6 @@ class SqlSink:
         self._rows = _rows_table(table, name, self._dialect)
         self._offsets = _offsets_table(self._rows, self._dialect)
         self._epochs: dict[TopicPartition, int] = {}
-        self._texts: Mapping[str, ColumnType] = {}
         self._changing: Mapping[str, Changes] = {}
         self._pending: list[SinkBatch] = []
         self._removals: list[tuple[TopicPartition, int, Sequence[int]]] = []
@@ -129,8 +128,7 @@ class SqlSink:
         with self._told(f"take over {len(partitions)} partitions"), self._held():
             self._prepare()
             with self._engine.connect() as connection:
-                self._texts = check_types(connection, self._rows, self._table)
-                self._changing = columns_that_change(connection, self._rows, self._table)
+                self._changing = check_types(connection, self._rows, self._table)
             try:
                 claimed = self._claimed(partitions)
             except IntegrityError:
@@ -142,19 +140,14 @@ class SqlSink:
         """Keep rows until the commit."""
         # Rows are not written yet: others would wait for the locks of a transaction that spans several batches.
         if self._table.is_upsert:
-            reasons = {}
-            for column in self._table.key:
-                nulls = batch.records.column(column).is_null()
-                for offset in batch.records.column(OFFSET).filter(nulls).to_pylist():
-                    reasons[batch.tp, offset] = (
-                        f"Record {batch.tp}@{offset} has no {column}, by which rows are replaced"
-                    )
-            if reasons:
-                hint = 'Records without a key can only be added: mode = "append".'
-                raise RefusedRecordsError(next(iter(reasons.values())), reasons, hint=hint)
+            keyless = (
+                (row, f"has no {column}, by which rows are replaced")
+                for column in self._table.key
+                for row in pc.indices_nonzero(batch.records.column(column).is_null()).to_pylist()
+            )
+            refuse(batch, keyless, 'Records without a key can only be added: write mode = "append"')
         kinds = {field.name: field.type for field in self._table.schema}
         require_numbers(batch, (name for name, kind in kinds.items() if pa.types.is_nested(kind)), "JSON")
-        require_texts(batch, self._texts, self._rows.fullname)
         require_held(batch, self._changing, self._rows.fullname)
         if self._dialect == "sqlite":
             floats = (name for name, kind in kinds.items() if pa.types.is_floating(kind))

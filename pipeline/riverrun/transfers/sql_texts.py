@@ -13,7 +13,9 @@ _WORDS = frozenset({"nan", "inf", "infinity"})
 """Texts without digits that columns of numbers may hold; other columns refuse them."""
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _WHOLE_END = 2**63
-_MOST_SINGLE_DIGITS = 9
+_SINGLE_DIGITS, _MOST_SINGLE_DIGITS = 6, 9
+"""32 bits hold all numbers of six digits but denormal ones; up to nine identify what they hold."""
+_SMALLEST_NORMAL = 2.0**-126
 _DATE = r"[0-9]{4,}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{4}/[0-9]{1,2}/[0-9]{1,2}|[0-9]{8}"
 _CLOCK = (
     r"[0-9]{1,2}:[0-5]?[0-9](?::[0-5]?[0-9](?:[.,](?P<fraction>[0-9]+))?)?"
@@ -98,15 +100,22 @@ def _is_single(number: Decimal) -> bool:
     [True, True, False, False]
     """
     try:
-        held = struct.pack("f", number)
+        return Decimal(shortest(number)) == number
     except OverflowError:
         return False
-    (value,) = struct.unpack("f", held)
-    shown = (f"{value:.{digits}g}" for digits in range(1, _MOST_SINGLE_DIGITS))
-    shortest = next(
-        (text for text in shown if struct.pack("f", float(text)) == held), f"{value:.{_MOST_SINGLE_DIGITS}g}"
-    )
-    return Decimal(shortest) == number
+
+
+def shortest(value: float | Decimal) -> str:
+    """Return the number with the fewest digits that has the same 32 bits.
+
+    >>> shortest(0.10000000149011612), shortest(16777217.0), shortest(1.401298464324817e-45)
+    ('0.1', '16777216', '1e-45')
+    """
+    bits = struct.pack("f", value)
+    (held,) = struct.unpack("f", bits)
+    fewest = _SINGLE_DIGITS if abs(held) >= _SMALLEST_NORMAL else 1
+    shown = (f"{held:.{digits}g}" for digits in range(fewest, _MOST_SINGLE_DIGITS))
+    return next((text for text in shown if struct.pack("f", float(text)) == bits), f"{held:.{_MOST_SINGLE_DIGITS}g}")
 
 
 def changes_time(text: str, kind: str, digits: int, zones: str) -> bool:

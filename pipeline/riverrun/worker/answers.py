@@ -18,8 +18,8 @@ from riverrun.worker.queries import (
     KeyQuery,
     Query,
     RangeQuery,
-    Reason,
     Refusal,
+    RefusalReason,
     RowPlace,
     SessionQuery,
     StoreRow,
@@ -83,7 +83,7 @@ class StoreAnswers:
         builder = self._builders.get(question.store)
         if builder is None:
             known = ", ".join(sorted(self._builders)) or "none"
-            return Refusal(Reason.NO_SUCH_STORE, f"There is no store {question.store}; there are: {known}")
+            return Refusal(RefusalReason.NO_SUCH_STORE, f"There is no store {question.store}; there are: {known}")
         found = self._find(question)
         if isinstance(found, Refusal):
             return found
@@ -92,7 +92,7 @@ class StoreAnswers:
         # A serde may raise anything; only the answer is lost, not the stream thread.
         except USER_ERRORS as raised:
             error = as_exception(raised)
-            return Refusal(Reason.FAILED, f"Store {question.store}: {type(error).__name__}: {error}")
+            return Refusal(RefusalReason.FAILED, f"Store {question.store}: {type(error).__name__}: {error}")
         if isinstance(page, Refusal):
             return page
         self._tidy(found)
@@ -114,10 +114,10 @@ def look_up(
     """Return a page of a store's contents as processing sees them, including uncommitted updates."""
     if builder.kind not in _KINDS[type(query)]:
         message = f"Store {builder.name} ({builder.kind.value}) cannot be asked a {type(query).__name__}"
-        return Refusal(Reason.UNKNOWN_QUERY, message)
+        return Refusal(RefusalReason.UNKNOWN_QUERY, message)
     if isinstance(query, KeyQuery) and query.as_of is not None and builder.kind is not StoreKind.VERSIONED:
         message = f"Store {builder.name} ({builder.kind.value}) keeps no earlier values: as_of needs a versioned store"
-        return Refusal(Reason.UNKNOWN_QUERY, message)
+        return Refusal(RefusalReason.UNKNOWN_QUERY, message)
     deadline = time.monotonic() + MAX_SECONDS
     rows: list[StoreRow] = []
     last: RowPlace | None = None

@@ -167,7 +167,7 @@ class AnswerPage:
     is_standby: bool = False
 
 
-class Reason(Enum):
+class RefusalReason(Enum):
     """The reason why there is no answer (`FailureReason`)."""
 
     NO_SUCH_STORE = "no-such-store"
@@ -189,7 +189,7 @@ class Refusal:
         missing: Number of changelog records that are still to be restored, if known.
     """
 
-    reason: Reason
+    reason: RefusalReason
     message: str
     server: str | None = None
     missing: int | None = None
@@ -268,4 +268,4 @@ class QueryClient:
         return None
 
     def _refusal(self, what: str) -> Refusal:
-        return Refusal(Reason.FAILED, f"{self._name} {what}")
+        return Refusal(RefusalReason.FAILED, f"{self._name} {what}")

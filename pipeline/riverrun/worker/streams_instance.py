@@ -25,7 +25,7 @@ from riverrun.kafka.producer import IdempotentProducer
 from riverrun.worker.group.client import GroupClient
 from riverrun.worker.group.protocol import AssignmentInfo, task_ids
 from riverrun.worker.node_sampling import signalled
-from riverrun.worker.queries import Reason, Refusal
+from riverrun.worker.queries import Refusal, RefusalReason
 from riverrun.worker.states import TRANSITIONS, InstanceStatus, RegularSummary, WorkerState, WorkerSummary, moved
 from riverrun.worker.stream_thread.protocol import Pause, StreamJob
 from riverrun.worker.stream_threads import StreamThreadProcess, StreamThreads, UncaughtExceptionHandler
@@ -169,8 +169,8 @@ class StreamsInstance:
         if stream is None:
             assignment = self._group.assignment
             if assignment is not None and question.task in task_ids(assignment.active):
-                return Refusal(Reason.RESTORING, f"Task {question.task} is being taken over")
-            return Refusal(Reason.NOT_HERE, f"Task {question.task} does not run here")
+                return Refusal(RefusalReason.RESTORING, f"Task {question.task} is being taken over")
+            return Refusal(RefusalReason.NOT_HERE, f"Task {question.task} does not run here")
         return stream.queries.ask(question, timeout_s)
 
     def summary(self) -> WorkerSummary:

@@ -18,7 +18,7 @@ from riverrun.console.shown import change_object, instance_object, lag_object, r
 from riverrun.errors import BrokerError, ConfigError, ReleaseError
 from riverrun.hosting.gated import GateVerdict, HeldRun, HeldState
 from riverrun.hosting.inputs import InputLag
-from riverrun.hosting.release import Release, ReleaseChange, Step
+from riverrun.hosting.release import Release, ReleaseChange, ReleaseStep
 from riverrun.project.graph import Member, ProjectGraph, Read, ReaderKind, Write
 from riverrun.project.graph_pictures import as_picture
 from riverrun.project.surprises import surprises
@@ -81,7 +81,7 @@ def project() -> dict[str, Any]:
     outcomes = {"no negative counts": "passed", HOSTILE: "warning: 3 of 9"}
     verdict = GateVerdict("abc123", "clicks-0@7", "s", outcomes=outcomes, warnings=(HOSTILE,))
     held = HeldRun("def456", "v1", HeldState.HELD, verdict=verdict)
-    release = Release("clicks", "v1", Step.GATED, "v2", verdict=verdict, held=held, revision=3)
+    release = Release("clicks", "v1", ReleaseStep.GATED, "v2", verdict=verdict, held=held, revision=3)
     change = ReleaseChange(
         "clicks", 3, HOSTILE, NOW, "0.1", "reprocessed", "gated", "v1", "v2", verdict="abc123", changed=("verdict",)
     )

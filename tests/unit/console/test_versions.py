@@ -6,7 +6,7 @@ import pytest
 
 from riverrun.config import AppConfig
 from riverrun.console.looking import _versions
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import Release, ReleaseStep
 
 DECLARED = AppConfig("clicks", "m:f", versions={"v2": "m:g"})
 
@@ -15,10 +15,10 @@ DECLARED = AppConfig("clicks", "m:f", versions={"v2": "m:g"})
     ("release", "seen"),
     [
         (Release("clicks", "v1"), ["v1"]),
-        (Release("clicks", "v1", Step.REPROCESSED, "v2"), ["v1", "v2"]),
-        (Release("clicks", "v1", Step.ABORTED, "v2"), ["v1"]),
-        (Release("clicks", "v2", Step.LIVE, "v2", "v1"), ["v2", "v1"]),
-        (Release("clicks", "v2", Step.LIVE, "v2", "v0"), ["v2"]),
+        (Release("clicks", "v1", ReleaseStep.REPROCESSED, "v2"), ["v1", "v2"]),
+        (Release("clicks", "v1", ReleaseStep.ABORTED, "v2"), ["v1"]),
+        (Release("clicks", "v2", ReleaseStep.LIVE, "v2", "v1"), ["v2", "v1"]),
+        (Release("clicks", "v2", ReleaseStep.LIVE, "v2", "v0"), ["v2"]),
     ],
     ids=["never released", "under way", "given up", "live, with a shadow", "the one before is not declared any more"],
 )

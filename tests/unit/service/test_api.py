@@ -43,11 +43,20 @@ from riverrun.service.admission import Access
 from riverrun.service.api import Parameters, new_api
 from riverrun.service.instance import bound, name_of, serving
 from riverrun.service.peers import Peers
-from riverrun.service.reading import Bookmark, RefusedError, StoreReader, StoreRequest
+from riverrun.service.reading import Bookmark, RefusalError, StoreReader, StoreRequest
 from riverrun.service.routing import Here, KeyQueryMetadata, There, route, store_places
 from riverrun.service.signatures import Signatures
 from riverrun.worker.group.protocol import AssignmentInfo
-from riverrun.worker.queries import AnswerPage, KeyQuery, RangeQuery, Reason, Refusal, RowPlace, StoreQuery, StoreRow
+from riverrun.worker.queries import (
+    AnswerPage,
+    KeyQuery,
+    RangeQuery,
+    Refusal,
+    RefusalReason,
+    RowPlace,
+    StoreQuery,
+    StoreRow,
+)
 from riverrun.worker.states import InstanceStatus, TaskFigures, ThreadSeconds, Waiting, WorkerState, WorkerSummary
 from riverrun.worker.stream_thread.protocol import ThreadReport
 
@@ -188,9 +197,9 @@ def test_a_page_goes_on_where_the_last_one_ended_through_all_tasks() -> None:
 @pytest.mark.parametrize(
     ("refusal", "status", "body"),
     [
-        (Refusal(Reason.RESTORING, "m", missing=9), 503, {"error": "restoring", "message": "m", "missing": 9}),
-        (Refusal(Reason.NOT_HERE, "m"), 421, {"error": "not-owned-here", "message": "m"}),
-        (Refusal(Reason.FAILED, "m"), 503, {"error": "failed", "message": "m"}),
+        (Refusal(RefusalReason.RESTORING, "m", missing=9), 503, {"error": "restoring", "message": "m", "missing": 9}),
+        (Refusal(RefusalReason.NOT_HERE, "m"), 421, {"error": "not-owned-here", "message": "m"}),
+        (Refusal(RefusalReason.FAILED, "m"), 503, {"error": "failed", "message": "m"}),
     ],
 )
 def test_refusals_are_values(refusal: Refusal, status: int, body: dict[str, Any]) -> None:
@@ -258,7 +267,7 @@ def test_while_a_task_restores_its_standby_answers_askers_of_any_age(
         return httpx.Response(200, json=page, headers=headers)
 
     assignment = AssignmentInfo(servers={"0_0": "here:1"}, standby_servers={"0_0": ["here:1", "127.0.0.2:1"]})
-    restoring = Refusal(Reason.RESTORING, "m", missing=9)
+    restoring = Refusal(RefusalReason.RESTORING, "m", missing=9)
     instance = FakeInstance(assignment=assignment, answers={TASK: [restoring]})
     store = store_places(instance.application.topology, instance.layout, "app-v1")["counts"]
     reader = StoreReader(instance, Peers(None, SystemClock(), transport=httpx.MockTransport(answer)))
@@ -269,7 +278,7 @@ def test_while_a_task_restores_its_standby_answers_askers_of_any_age(
         found = reader.read(wanted, [0], None)
         assert (found.rows, found.position, found.role, hosts) == (page["rows"], "c-0@5", "standby", ["127.0.0.2"])
         return
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RefusalError) as refused:
         reader.read(wanted, [0], None)
     assert (refused.value.refusal, hosts) == (restoring, [])
 

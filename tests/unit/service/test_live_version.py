@@ -9,7 +9,7 @@ import pytest
 
 from riverrun.errors import BrokerError
 from riverrun.service import reading as module
-from riverrun.service.reading import LiveReferral, RefusedError
+from riverrun.service.reading import LiveReferral, RefusalError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ def instance(version: str, live: str | None) -> Any:
 
 
 def refused(live: LiveReferral, version: str | None = None) -> tuple[str, str | None]:
-    with pytest.raises(RefusedError) as error:
+    with pytest.raises(RefusalError) as error:
         live.require(version)
     return error.value.refusal.message, error.value.refusal.server
 

@@ -22,7 +22,7 @@ from riverrun.service.admission import Access
 from riverrun.service.api import new_api
 from riverrun.service.instance import bound, serving
 from riverrun.service.peers import NoAnswerError, Peers
-from riverrun.service.reading import Bookmark, RefusedError, StoreReader, StoreRequest
+from riverrun.service.reading import Bookmark, RefusalError, StoreReader, StoreRequest
 from riverrun.service.routing import store_places
 from riverrun.state.api import StoreKind
 from riverrun.worker.answers import MAX_BYTES, look_up
@@ -152,9 +152,9 @@ def test_a_question_over_many_partitions_has_one_deadline() -> None:
         wanted = StoreRequest(
             place, RangeQuery(None, None), "/stores/counts", {}, 10, allows_standby=False, until=time.monotonic() + 0.5
         )
-        with pytest.raises(RefusedError, match="within 0"):
+        with pytest.raises(RefusalError, match="within 0"):
             StoreReader(instance, asking).read(wanted, [0, 1, 2], Bookmark(0))
-        with pytest.raises(RefusedError, match="could not be read in time"):
+        with pytest.raises(RefusalError, match="could not be read in time"):
             StoreReader(instance, asking).read(wanted, [0, 1, 2], Bookmark(0))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.simulation.processes import Connection, Processes
+from riverrun.simulation.processes import PipeEnd, Processes
 from riverrun.simulation.simulated import simulated
 from riverrun.simulation.turns import DeadlockError, Turns
 
@@ -244,7 +244,7 @@ def test_a_future_carries_a_result_or_an_error_between_threads() -> None:
             pool.submit(lambda: 1 // 0).result()
 
 
-def echo(pipe: Connection) -> None:
+def echo(pipe: PipeEnd) -> None:
     while True:
         pipe.send(pipe.recv() * 2)
 

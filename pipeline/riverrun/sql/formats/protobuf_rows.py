@@ -20,7 +20,7 @@ from riverrun.schemas.protobuf_files import DECIMAL_FILE, add_file, is_same_file
 from riverrun.schemas.protobuf_types import plain_of
 from riverrun.serde.api import Serde
 from riverrun.sql.formats.avro_fields import of_avro
-from riverrun.sql.formats.protobuf_written import message_filler
+from riverrun.sql.formats.protobuf_written import filling, message_filler
 from riverrun.sql.operators import CONTEXT, cast
 from riverrun.sql.schema_types import as_registered, message_of
 from riverrun.sql.statements import SqlError, nearest
@@ -272,15 +272,7 @@ class _Descriptors:
 
 def _filler(columns: Columns, nullable: str | None) -> Callable[[Any, Any], Any]:
     """Return a function that sets the fields of a message to the values of a row, and returns it."""
-    setters = [(name, _setter(type_, is_wrapped=nullable == "WRAPPER")) for name, type_ in columns]
-
-    def fill(message: Any, row: Any) -> Any:
-        for (name, put), value in zip(setters, row, strict=True):
-            if value is not None:
-                put(message, name, value)
-        return message
-
-    return fill
+    return filling([(name, _setter(type_, is_wrapped=nullable == "WRAPPER")) for name, type_ in columns])
 
 
 def _setter(type_: SqlType, *, is_wrapped: bool) -> Callable[[Any, str, Any], None]:

@@ -8,14 +8,18 @@ from riverrun.schemas.protobuf_types import WRAPPERS
 from riverrun.sql.types import Columns, SqlType, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     OtherFiller: TypeAlias = "Callable[[SqlType], Callable[[Any, Any], None]]"
 
 
 def message_filler(descriptor: Any, columns: Columns, other: OtherFiller) -> Callable[[Any, Any], Any]:
     """Return a function that sets the fields of a message to the values of a row, and returns it."""
-    setters = [(name, _setter(descriptor.fields_by_name[name], type_, other)) for name, type_ in columns]
+    return filling([(name, _setter(descriptor.fields_by_name[name], type_, other)) for name, type_ in columns])
+
+
+def filling(setters: Sequence[tuple[str, Callable[[Any, str, Any], None]]]) -> Callable[[Any, Any], Any]:
+    """Return a function that sets fields by their setters, but those without a value."""
 
     def fill(message: Any, row: Any) -> Any:
         for (name, put), value in zip(setters, row, strict=True):

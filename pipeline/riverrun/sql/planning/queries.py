@@ -76,7 +76,6 @@ def planned(
     settings: Mapping[str, Any] | None = None,
     late: LateConsumer | None = None,
 ) -> QueryResult:
-    """Return the result of a query."""
     _check_clauses(query)
     _check_functions(query)
     if query.late and late is None:

@@ -57,7 +57,7 @@ class SessionStateStore:
         self._cache = self._core.hold_back(self._codec, pause, _session_end) if builder.caching else None
         # Aggregations search for every record. A search looks at one key alone, however much was written since the last commit.
         # It reads the backend only for times of which not all sessions are known.
-        self._changed = ChangedKeys(is_kept=False)
+        self._changed = ChangedKeys(SUFFIX.size)
         self._recent = RecentEntries()
 
     @property
@@ -207,7 +207,7 @@ class SessionStateStore:
     ) -> Iterator[tuple[Windowed[Any], Any]]:
         """Search the backend with the writes since the last commit laid over it."""
         lower, upper = raw + SUFFIX.pack(first, 0), raw + SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
-        changed = self._laid_over(self._changed_by_key().of(raw, lower, upper))
+        changed = self._laid_over(self._changed.kept(self._core.pending, self._cache).of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, reverse=reverse):
             if len(store_key) == len(raw) + SUFFIX.size and store_key.startswith(raw):
                 end, start = SUFFIX.unpack_from(store_key, len(raw))
@@ -220,22 +220,13 @@ class SessionStateStore:
         lowest = None if key_from is None else self._keys.written(key_from)
         highest = None if key_to is None else self._keys.written(key_to)
         first = max(0, earliest_end, self._kept.find_first())
-        changed = self._laid_over(self._changed_by_key().all())
+        changed = self._laid_over(self._changed.kept(self._core.pending, self._cache).all())
         for store_key, data in self._segments.scan(changed, lowest, None, first, reverse=reverse):
             raw = store_key[: -SUFFIX.size]
             end, start = SUFFIX.unpack_from(store_key, len(raw))
             in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
             if in_keys and end >= first and start <= latest_start:
                 yield Windowed(self._key_of(raw), Window(start, end)), self._value(raw, store_key, data)
-
-    def _changed_by_key(self) -> ChangedKeys:
-        """Return the keys written since the last commit."""
-        # Kept from the first search after the commit on, as most commits have no search.
-        if not self._changed.is_kept:
-            self._changed.is_kept = True
-            for store_key in {*self._core.pending, *(self._cache.dirty if self._cache is not None else ())}:
-                self._changed.add(store_key[: -SUFFIX.size], store_key)
-        return self._changed
 
     def _read(self, key: Any, store_key: bytes) -> Any:
         if self._cache is not None:

@@ -59,7 +59,7 @@ class WindowStateStore:
         self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
         self.forget_reads = core.forget_reads
         self._cache = self._core.hold_back(self._codec, pause) if builder.caching else None
-        self._changed = ChangedKeys(is_kept=False)
+        self._changed = ChangedKeys(WINDOW_SUFFIX.size)
         self._last_key: Any = None
         self._last_start = -1
         self._last_store_key = b""
@@ -200,7 +200,7 @@ class WindowStateStore:
         if first > time_to:
             return
         lower, upper = raw + WINDOW_SUFFIX.pack(first, 0), raw + WINDOW_SUFFIX.pack(time_to, 0) + b"\0"
-        changed = self._laid_over(self._changed_by_key().of(raw, lower, upper))
+        changed = self._laid_over(self._changed.kept(self._core.pending, self._cache).of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, time_to, reverse=reverse):
             # Longer keys sort in between.
             if len(store_key) == len(raw) + WINDOW_SUFFIX.size and store_key.startswith(raw):
@@ -212,7 +212,7 @@ class WindowStateStore:
         lowest = None if key_from is None else self._keys.written(key_from)
         highest = None if key_to is None else self._keys.written(key_to)
         first = max(0, time_from, self._kept.find_first())
-        changed = self._laid_over(self._changed_by_key().all())
+        changed = self._laid_over(self._changed.kept(self._core.pending, self._cache).all())
         for store_key, data in self._segments.scan(changed, lowest, None, first, time_to, reverse=reverse):
             raw, start = store_key[: -WINDOW_SUFFIX.size], self._segments.time_of(store_key)
             in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
@@ -235,15 +235,6 @@ class WindowStateStore:
     def _kept_key(self, key: Any, store_key: bytes) -> Any:
         """Return a key that the user cannot change later."""
         return key if type(key) in self._fixed_keys else self._key_of(store_key[: -WINDOW_SUFFIX.size])
-
-    def _changed_by_key(self) -> ChangedKeys:
-        """Return the writes since the last commit, by key."""
-        # Kept from the first search on: most stores are never searched.
-        if not self._changed.is_kept:
-            self._changed.is_kept = True
-            for store_key in {*self._core.pending, *(self._cache.dirty if self._cache is not None else ())}:
-                self._changed.add(store_key[: -WINDOW_SUFFIX.size], store_key)
-        return self._changed
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
         """Return the writes of these keys since the last commit."""

@@ -15,7 +15,7 @@ from riverrun.records import Whole
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.worker.answers import ReadableStore, StoreAnswers
 from riverrun.worker.node_sampling import NodeTimes
-from riverrun.worker.queries import Reason, Refusal
+from riverrun.worker.queries import Refusal, RefusalReason
 from riverrun.worker.states import SpentTime, TaskFigures, Waiting
 from riverrun.worker.stream_thread.protocol import ThreadReport
 
@@ -126,7 +126,7 @@ class OpenStores:
         tables = self._tables.state
         # Asked while the thread waits for brokers at its start.
         if tables is None:
-            return Refusal(Reason.RESTORING, "The stream thread is starting")
+            return Refusal(RefusalReason.RESTORING, "The stream thread is starting")
         task_id = question.task
         if question.store in self._global_names:
             return ReadableStore(tables.stores[question.store], tables.positions())
@@ -136,11 +136,11 @@ class OpenStores:
             return ReadableStore(active.task.store(question.store), {tp: n for tp, n in reached.items() if n >= 0})
         restoring = self._manager.restoring
         if task_id is not None and task_id in restoring:
-            return Refusal(Reason.RESTORING, f"Task {task_id} is being restored", missing=restoring[task_id])
+            return Refusal(RefusalReason.RESTORING, f"Task {task_id} is being restored", missing=restoring[task_id])
         if task_id in self._standbys.tasks and question.allows_standby:
             store = self._standbys.task(task_id).store(question.store)
             return ReadableStore(store, self._standbys.applied(task_id), is_standby=True)
-        return Refusal(Reason.NOT_HERE, f"Task {task_id} does not run here")
+        return Refusal(RefusalReason.NOT_HERE, f"Task {task_id} does not run here")
 
 
 def _builders(topology: Topology) -> dict[str, StoreBuilder]:

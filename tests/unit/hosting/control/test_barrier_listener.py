@@ -10,12 +10,14 @@ import pytest
 
 from riverrun.errors import StreamsError
 from riverrun.hosting.barrier_listener import _TP, BarrierListener
-from riverrun.hosting.release import Release, ReleaseChange, Step, encoded
+from riverrun.hosting.release import Release, ReleaseChange, ReleaseStep, encoded
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.door import Kafka
 from riverrun.runtime.barrier import Barrier
 
-PAUSING = Release("app", "v1", Step.GATED, "v2", revision=4, barrier=Barrier("b", 1, {"v1": {}}, timeout_ms=3_600_000))
+PAUSING = Release(
+    "app", "v1", ReleaseStep.GATED, "v2", revision=4, barrier=Barrier("b", 1, {"v1": {}}, timeout_ms=3_600_000)
+)
 
 
 class Topic:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.hosting import barrier_listener
 from riverrun.hosting.barrier_listener import OrphanWatch
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import Release, ReleaseStep
 
 if TYPE_CHECKING:
     import pytest
@@ -18,7 +18,7 @@ def test_a_switch_without_a_sign_of_work_is_an_orphan_from_time_to_time(monkeypa
     now = 100.0
     monkeypatch.setattr(barrier_listener, "ORPHANED_SECONDS", 60.0)
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    watch, release = OrphanWatch(), Release("app", "v1", Step.CUTTING, "v2", changed_ms=5)
+    watch, release = OrphanWatch(), Release("app", "v1", ReleaseStep.CUTTING, "v2", changed_ms=5)
     assert not watch.has_found(release)
     now += 59
     assert not watch.has_found(release)
@@ -34,7 +34,7 @@ def test_a_switch_without_a_sign_of_work_is_an_orphan_from_time_to_time(monkeypa
 def test_a_release_that_is_not_in_a_switch_is_no_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    watch, release = OrphanWatch(), Release("app", "v1", Step.GATED, "v2")
+    watch, release = OrphanWatch(), Release("app", "v1", ReleaseStep.GATED, "v2")
     assert not watch.has_found(release)
     now += 10_000
     assert not watch.has_found(release)

@@ -11,7 +11,7 @@ from riverrun.config import AppConfig, StreamsConfig
 from riverrun.errors import UnderWayError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import Publication
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import Release, ReleaseStep
 from riverrun.kafka.door import Kafka
 from riverrun.records import TopicPartition
 from riverrun.runtime.barrier import Barrier, Limits
@@ -34,7 +34,7 @@ def test_the_live_version_publishes_and_any_other_writes_to_its_staging_topics()
 
 
 def test_only_versions_that_a_barrier_names_pause_at_it() -> None:
-    record = Release("app", "v1", step=Step.CUTTING, barrier=Barrier("m", 1, {"v1": {"late-orders-3": 12}}))
+    record = Release("app", "v1", step=ReleaseStep.CUTTING, barrier=Barrier("m", 1, {"v1": {"late-orders-3": 12}}))
     assert Publication.by(application("v1"), record).limits == Limits("m", 1, {TopicPartition("late-orders", 3): 12})
     assert Publication.by(application("v2"), record).limits is None
 

@@ -21,7 +21,7 @@ from riverrun.errors import (
 )
 from riverrun.hosting import control_topic
 from riverrun.hosting.control_topic import ReleaseRegistry, known_release
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import Release, ReleaseStep
 from riverrun.runtime.barrier import Barrier
 from tests.unit.releases.control_topic.notes import MemoryNotes
 
@@ -46,9 +46,9 @@ def registry(notes: MemoryNotes, by: str = "ann@desk", *times: int) -> ReleaseRe
 def test_each_write_of_a_release_adds_a_record_of_who_changed_what_and_when() -> None:
     notes = MemoryNotes()
     planned = registry(notes, "ann@desk", 1000).write(
-        Release("clicks", "v1").to(Step.PLANNED, candidate="v2", digests={"v2": "abc"})
+        Release("clicks", "v1").to(ReleaseStep.PLANNED, candidate="v2", digests={"v2": "abc"})
     )
-    registry(notes, "airflow:release/manual_1", 2000).write(planned.to(Step.REPROCESSED, cut="in-0@7"))
+    registry(notes, "airflow:release/manual_1", 2000).write(planned.to(ReleaseStep.REPROCESSED, cut="in-0@7"))
     first, second = registry(notes).history("clicks")
     assert (first.by, first.at_ms, first.before, first.step) == ("ann@desk", 1000, "none", "planned")
     assert (first.live, first.candidate, first.digests, first.revision) == ("v1", "v2", {"v2": "abc"}, 1)
@@ -72,10 +72,10 @@ def test_the_order_of_the_history_is_that_of_revisions_whatever_clocks_show() ->
 def test_a_write_that_is_refused_leaves_no_trace_in_the_history() -> None:
     notes = MemoryNotes()
     seen = registry(notes).write(Release("clicks", "v1"))
-    registry(notes, "bob").write(seen.to(Step.PLANNED, candidate="v2"))
+    registry(notes, "bob").write(seen.to(ReleaseStep.PLANNED, candidate="v2"))
     before = notes.read()
     with pytest.raises(VersionConflictError, match="revision 2 was written meanwhile, 1 expected"):
-        registry(notes, "eve").write(seen.to(Step.PLANNED, candidate="v3"))
+        registry(notes, "eve").write(seen.to(ReleaseStep.PLANNED, candidate="v3"))
     assert notes.read() == before
 
 
@@ -88,8 +88,8 @@ def test_a_write_whose_outcome_is_unknown_is_found_and_noted_once() -> None:
 
 def test_a_history_goes_on_after_the_applications_record_was_lost() -> None:
     notes = MemoryNotes()
-    planned = registry(notes).write(Release("clicks", "v1").to(Step.PLANNED, candidate="v2"))
-    registry(notes).write(planned.to(Step.ABORTED))
+    planned = registry(notes).write(Release("clicks", "v1").to(ReleaseStep.PLANNED, candidate="v2"))
+    registry(notes).write(planned.to(ReleaseStep.ABORTED))
     kept = {name: value for name, value in notes.read().items() if name != "clicks"}
     del notes.values["clicks"]
     with pytest.raises(
@@ -119,18 +119,18 @@ def test_a_record_of_a_newer_version_is_named_when_it_cannot_be_read() -> None:
 
 
 def test_a_barrier_of_a_dead_coordinator_ends_but_not_within_a_switch() -> None:
-    gated = Release("app", "v1", Step.GATED, "v2", barrier=Barrier("m", 1, {"v1": {"in-0": 5}}))
-    assert gated.to(Step.ABORTED).barrier is None
-    assert gated.to(Step.CUTTING).barrier == gated.barrier
-    assert gated.to(Step.CUTTING).to(Step.LIVE).barrier is None
+    gated = Release("app", "v1", ReleaseStep.GATED, "v2", barrier=Barrier("m", 1, {"v1": {"in-0": 5}}))
+    assert gated.to(ReleaseStep.ABORTED).barrier is None
+    assert gated.to(ReleaseStep.CUTTING).barrier == gated.barrier
+    assert gated.to(ReleaseStep.CUTTING).to(ReleaseStep.LIVE).barrier is None
 
 
 def test_lines_of_one_step_say_what_changed_and_what_became_of_a_candidate() -> None:
     notes = MemoryNotes()
-    release = registry(notes).write(Release("clicks", "v1").to(Step.PLANNED, candidate="v2"))
+    release = registry(notes).write(Release("clicks", "v1").to(ReleaseStep.PLANNED, candidate="v2"))
     release = registry(notes).write(replace(release, corrections=5))
     release = registry(notes).write(replace(release, repaired="payments at in-0@7"))
-    registry(notes).write(release.to(Step.ABORTED))
+    registry(notes).write(release.to(ReleaseStep.ABORTED))
     lines = [str(each).partition("Z")[2] or str(each) for each in registry(notes).history("clicks")]
     assert len(set(lines)) == len(lines)
     assert "corrections changed" in lines[1]
@@ -187,7 +187,7 @@ def test_a_write_succeeds_once_or_fails_with_nothing_written(fates: list[str]) -
     notes = FatefulNotes(fates)
     seen = registry(notes).read("clicks", "v1")
     try:
-        written = registry(notes, "bob").write(seen.to(Step.PLANNED, candidate="v2"))
+        written = registry(notes, "bob").write(seen.to(ReleaseStep.PLANNED, candidate="v2"))
     except StreamsError as error:
         assert all(change.by != "bob" for change in registry(notes).history("clicks"))
         is_overtaken = any(change.by == "eve" for change in registry(notes).history("clicks"))
@@ -207,7 +207,7 @@ def test_a_pause_counts_all_attempts_of_a_switch_and_says_since_when(attempts: l
     def write(release: Release, by: str = "ann") -> Release:
         return registry(notes, by, now).write(release)
 
-    release = write(Release("app", "v1", Step.GATED, "v2", verdict=None))
+    release = write(Release("app", "v1", ReleaseStep.GATED, "v2", verdict=None))
     for held, between in attempts:
         release = write(replace(release, barrier=barrier), "bob")
         assert (pause_of(release).since_ms, pause_of(release).by) == (now, "bob")
@@ -220,11 +220,11 @@ def test_a_pause_counts_all_attempts_of_a_switch_and_says_since_when(attempts: l
         now += between
     release = write(replace(release, barrier=barrier))
     now += 70
-    release = write(release.to(Step.CUTTING))
+    release = write(release.to(ReleaseStep.CUTTING))
     now += 7
     expected = sum(held for held, _ in attempts) + 77
     assert registry(notes, "ann", now).paused_ms(release) == expected
-    done = write(replace(release.to(Step.LIVE, live="v2"), pause_ms=expected))
+    done = write(replace(release.to(ReleaseStep.LIVE, live="v2"), pause_ms=expected))
     assert (done.failed_pause_ms, done.barrier, done.pause_ms) == (0, None, expected)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from riverrun.errors import ApprovalNeededError, ReleaseError
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import Release, ReleaseStep
 from riverrun.processor.handlers import DropReason
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.verdicts import (
@@ -98,7 +98,7 @@ def test_warnings_nobody_approved_name_the_command_that_approves_that_verdict() 
 
 def test_an_approval_notes_who_and_when_and_is_of_one_verdict() -> None:
     registry = ReleaseRegistry(MemoryNotes(), "ann@desk")
-    gated = registry.write(Release("clicks", "v1", Step.GATED, "v2", verdict=WARNED))
+    gated = registry.write(Release("clicks", "v1", ReleaseStep.GATED, "v2", verdict=WARNED))
     approved = approve(registry, gated, "7f3a")
     assert approved.verdict is not None
     assert (approved.verdict.approved_by, approved.verdict.needs_approval) == ("ann@desk", False)
@@ -115,7 +115,7 @@ def test_an_approval_notes_who_and_when_and_is_of_one_verdict() -> None:
 def test_a_verdict_that_blocks_cannot_be_approved() -> None:
     registry = ReleaseRegistry(MemoryNotes())
     failed = registry.write(
-        Release("clicks", "v1", Step.REPROCESSED, "v2", verdict=replace(WARNED, critical=("nulls",)))
+        Release("clicks", "v1", ReleaseStep.REPROCESSED, "v2", verdict=replace(WARNED, critical=("nulls",)))
     )
     with pytest.raises(ReleaseError, match="7f3a cannot be approved: it fails critically: nulls"):
         approve(registry, failed, "7f3a")

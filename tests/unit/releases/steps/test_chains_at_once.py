@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.errors import ReleaseError, UnderWayError, VersionConflictError
-from riverrun.hosting.release import BEGUN, Release, ReleaseChange, Step
+from riverrun.hosting.release import BEGUN, Release, ReleaseChange, ReleaseStep
 from riverrun.releases import chain
 from riverrun.releases.chain import Through, take_through
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-GATED = Release("clicks", "v1", candidate="v2", step=Step.GATED, revision=7, changed_by="ann")
-CUTTING = replace(GATED, step=Step.CUTTING, revision=8)
-LIVE = replace(GATED, live="v2", step=Step.LIVE, revision=9)
+GATED = Release("clicks", "v1", candidate="v2", step=ReleaseStep.GATED, revision=7, changed_by="ann")
+CUTTING = replace(GATED, step=ReleaseStep.CUTTING, revision=8)
+LIVE = replace(GATED, live="v2", step=ReleaseStep.LIVE, revision=9)
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +45,12 @@ class Meeting:
     def log(self) -> list[ReleaseChange]:
         return [ReleaseChange.between(None, each) for each in self._log]
 
-    def resumed(self, _candidate: str) -> Step | None:
-        return None if self._now.step in {Step.ROLLING_BACK, Step.ROLLED_BACK, Step.ABORTED} else self._now.step
+    def resumed(self, _candidate: str) -> ReleaseStep | None:
+        return (
+            None
+            if self._now.step in {ReleaseStep.ROLLING_BACK, ReleaseStep.ROLLED_BACK, ReleaseStep.ABORTED}
+            else self._now.step
+        )
 
     def has_written(self, release: Release) -> bool:
         return release in self._own
@@ -58,7 +62,7 @@ class Meeting:
 
     def cut(self) -> Release:
         self.cuts += 1
-        if self._now.step is Step.LIVE:
+        if self._now.step is ReleaseStep.LIVE:
             return self._now
         self._is_met = True
         raise self._error
@@ -91,10 +95,14 @@ def test_a_step_that_something_else_is_in_the_way_of_ends_soon() -> None:
 
 
 DECISIONS = {
-    "a rollback under way": [replace(LIVE, step=Step.ROLLING_BACK, revision=10)],
-    "a rollback after the switch": [CUTTING, CUTTING, replace(LIVE, step=Step.ROLLED_BACK, live="v1", revision=11)],
-    "an abort after a switch that failed": [CUTTING, replace(GATED, step=Step.ABORTED, revision=10)],
-    "another release after the switch": [CUTTING, replace(LIVE, candidate="v3", step=Step.PLANNED, revision=10)],
+    "a rollback under way": [replace(LIVE, step=ReleaseStep.ROLLING_BACK, revision=10)],
+    "a rollback after the switch": [
+        CUTTING,
+        CUTTING,
+        replace(LIVE, step=ReleaseStep.ROLLED_BACK, live="v1", revision=11),
+    ],
+    "an abort after a switch that failed": [CUTTING, replace(GATED, step=ReleaseStep.ABORTED, revision=10)],
+    "another release after the switch": [CUTTING, replace(LIVE, candidate="v3", step=ReleaseStep.PLANNED, revision=10)],
 }
 
 
@@ -136,20 +144,20 @@ class Starting:
     def is_computed(self, _candidate: str) -> bool:
         return False
 
-    def resumed(self, _candidate: str) -> Step | None:
+    def resumed(self, _candidate: str) -> ReleaseStep | None:
         return self.status().step if self.status().step in BEGUN else None
 
     def start(self, candidate: str, *, carry: bool) -> Release:
         assert not carry
         self.starts += 1
         self._fail_once("before start")
-        self._write(replace(self.status(), candidate=candidate, step=Step.PLANNED))
+        self._write(replace(self.status(), candidate=candidate, step=ReleaseStep.PLANNED))
         self._fail_once("within start")
         return self.status()
 
     def reprocess(self) -> Any:
         self._fail_once("reprocess")
-        self._write(replace(self.status(), step=Step.REPROCESSED))
+        self._write(replace(self.status(), step=ReleaseStep.REPROCESSED))
         return SimpleNamespace(range="clicks-0@5")
 
     def _fail_once(self, place: str) -> None:
@@ -163,8 +171,8 @@ class Starting:
 
 
 FIRST = {
-    "a rollback": replace(GATED, step=Step.ROLLED_BACK),
-    "an abort": replace(GATED, step=Step.ABORTED),
+    "a rollback": replace(GATED, step=ReleaseStep.ROLLED_BACK),
+    "an abort": replace(GATED, step=ReleaseStep.ABORTED),
     "no release": Release("clicks", "v1", revision=3),
     "another version's release": replace(LIVE, candidate="v1", live="v1"),
 }
@@ -177,7 +185,7 @@ def test_a_chain_starts_though_a_worker_notes_its_beginning(error: Exception, fi
     noted = replace(first, begins={"v1": {"clicks-0": 5}})
     releaser: Any = Starting(first, fails_at="before start", error=error, meanwhile=noted)
     done = take_through(releaser, "v2", Through.REPROCESS, lambda _line: None)
-    assert (done.step, done.candidate, releaser.starts) == (Step.REPROCESSED, "v2", 2)
+    assert (done.step, done.candidate, releaser.starts) == (ReleaseStep.REPROCESSED, "v2", 2)
 
 
 @pytest.mark.parametrize("error", CONFLICTS)
@@ -186,7 +194,7 @@ def test_a_chain_starts_though_a_worker_notes_its_beginning(error: Exception, fi
 def test_a_chain_ends_once_another_process_aborts_what_it_has_begun(
     error: Exception, fails_at: str, first: Release
 ) -> None:
-    releaser: Any = Starting(first, fails_at=fails_at, error=error, meanwhile=replace(GATED, step=Step.ABORTED))
+    releaser: Any = Starting(first, fails_at=fails_at, error=error, meanwhile=replace(GATED, step=ReleaseStep.ABORTED))
     with pytest.raises(ReleaseError, match="another process has moved v2 meanwhile"):
         take_through(releaser, "v2", Through.REPROCESS, lambda _line: None)
     assert releaser.starts == 1

@@ -24,7 +24,7 @@ from riverrun.errors import ForgottenOffsetsError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.kept_offsets import KeptOffsets
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import Release, ReleaseStep
 from riverrun.kafka.admin import Admin, CommittedOffset
 from riverrun.kafka.door import Kafka
 from riverrun.records import TopicPartition
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 STARTS = {TopicPartition("one", 0): 0, TopicPartition("one", 1): 5, TopicPartition("two", 0): 7}
 ENDS = dict.fromkeys(STARTS, 9)
-RELEASE = Release("app", "v1", Step.PLANNED, "v2", revision=1)
+RELEASE = Release("app", "v1", ReleaseStep.PLANNED, "v2", revision=1)
 
 
 def stream(builder: StreamsBuilder, topic: str = "one") -> Any:

@@ -18,7 +18,7 @@ from riverrun.hosting.alone import RUN, SoleHost, group_of
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.control_topic import ReleaseRegistry
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import Release, ReleaseStep
 from riverrun.kafka.door import Kafka
 from riverrun.releases.repair import Repairer
 from tests.unit.releases.control_topic.notes import MemoryNotes
@@ -109,6 +109,6 @@ def test_a_repair_continues_if_only_the_beginning_of_another_one_was_noted(
 def test_a_repair_ends_if_a_release_has_begun() -> None:
     registry = ReleaseRegistry(MemoryNotes(), "ann@desk")
     begun = registry.write(Release("clicks", "v1", repaired="some: begun"))
-    registry.write(begun.to(Step.PLANNED, candidate="v2"))
+    registry.write(begun.to(ReleaseStep.PLANNED, candidate="v2"))
     with pytest.raises(ReleaseError, match="v2 is being released"):
         repairer(registry)._unmoved(begun)

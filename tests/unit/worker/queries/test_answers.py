@@ -13,7 +13,7 @@ from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
 from riverrun.windows import Window
 from riverrun.worker.answers import look_up
-from riverrun.worker.queries import AnswerPage, KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from riverrun.worker.queries import AnswerPage, KeyQuery, RangeQuery, Refusal, RefusalReason, SessionQuery, WindowQuery
 from tests.stores import Context, commit
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def test_a_store_that_cannot_be_asked_that_says_so() -> None:
     store, builder = entries(caching=False)
     refusal = look_up(store, builder, WindowQuery(), 10, None)
     assert isinstance(refusal, Refusal)
-    assert refusal.reason is Reason.UNKNOWN_QUERY
+    assert refusal.reason is RefusalReason.UNKNOWN_QUERY
 
 
 def test_reads_leave_nothing_in_a_cache_that_was_told_to_forget_them() -> None:

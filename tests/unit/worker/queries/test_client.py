@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.records import TaskId
-from riverrun.worker.queries import Answered, AnswerPage, KeyQuery, QueryClient, Reason, Refusal, StoreQuery, StoreRow
+from riverrun.worker.queries import (
+    Answered,
+    AnswerPage,
+    KeyQuery,
+    QueryClient,
+    Refusal,
+    RefusalReason,
+    StoreQuery,
+    StoreRow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,12 +98,12 @@ def test_a_process_that_dies_refuses_what_it_was_asked_before_and_after(caller: 
     caller.client.gone()
     caller.client.gone()
     refused.append(caller.ask().result(LONG_S))
-    assert refused == [Refusal(Reason.FAILED, "Stream thread 1 ended before it answered")] * 4
+    assert refused == [Refusal(RefusalReason.FAILED, "Stream thread 1 ended before it answered")] * 4
 
 
 def test_an_answer_that_nobody_waits_for_any_more_is_dropped(caller: Caller) -> None:
     late = caller.client.ask(question(), 0.01)
-    assert late == Refusal(Reason.FAILED, "Stream thread 1 did not answer within 0.01 s")
+    assert late == Refusal(RefusalReason.FAILED, "Stream thread 1 did not answer within 0.01 s")
     caller.pipe.send(Answered(caller.pipe.recv().number, AnswerPage((), is_standby=True)))
     answer = caller.ask()
     caller.pipe.send(Answered(caller.pipe.recv().number, AnswerPage(())))
@@ -104,6 +113,8 @@ def test_an_answer_that_nobody_waits_for_any_more_is_dropped(caller: Caller) -> 
 def test_who_waits_for_another_to_listen_gives_up_in_time(caller: Caller) -> None:
     listening = caller.ask()
     number = caller.pipe.recv().number
-    assert caller.client.ask(question(), 0.01) == Refusal(Reason.FAILED, "Stream thread 1 did not answer within 0.01 s")
+    assert caller.client.ask(question(), 0.01) == Refusal(
+        RefusalReason.FAILED, "Stream thread 1 did not answer within 0.01 s"
+    )
     caller.pipe.send(Answered(number, AnswerPage(())))
     assert listening.result(LONG_S) == AnswerPage(())

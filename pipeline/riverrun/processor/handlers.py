@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from riverrun.arguments import HANDLER
 from riverrun.config import AT_LEAST_ONCE, load_attribute
+from riverrun.config.code import users_line
 from riverrun.errors import USER_ERRORS, ConfigError, ProcessingError, RegistryError, as_exception
 from riverrun.records import check_headers
 
@@ -425,4 +426,6 @@ def _text(context: ErrorHandlerContext, exception: Exception) -> str:
     """Describe a failure for the log."""
     # Without headers, keys or values: they are the user's data.
     where = f"topic {context.topic}, partition {context.partition}, offset {context.offset}"
-    return f"{context.processor_node_id} in task {context.task_id} failed: {type(exception).__name__}: {exception} ({where})"
+    node, failed = context.processor_node_id, f"{type(exception).__name__}: {exception}"
+    line = users_line(exception)
+    return f"{node} in task {context.task_id} failed: {failed} ({where}){'' if line is None else f'. {line}'}"

@@ -120,7 +120,7 @@ SERDE = one_of("Serde", wanted="a Serde", hint=_serde_hint)
 STORE = one_of("StoreBuilder", wanted="a store of Stores")
 PUNCTUATOR = function("time_ms")
 HANDLER = function("context, record, exception")
-EXTRACTOR = optional(function("record, partition_time_ms"))
+EXTRACTOR = function("record, partition_time_ms")
 PARTITIONER = optional(function("topic, key, value, number_of_partitions"))
 SUPPLIER = Kind(
     "a class, or a function of no arguments",

@@ -211,7 +211,7 @@ BY_NAME: dict[str, Kind] = {
     "table_joined": optional(one_of("TableJoined", wanted="TableJoined", hint=_quoted_in("TableJoined"))),
     "this_store_supplier": STORE_SUPPLIER,
     "time_to_wait": DURATION,
-    "timestamp_extractor": EXTRACTOR,
+    "timestamp_extractor": optional(EXTRACTOR),
     "topic": TEXT,
     "truncates": FLAG,
     "keeps_unlogged": FLAG,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
+from riverrun import arguments
 from riverrun.decoders import converter
 from riverrun.dsl.kinds import refuse_unknown
 from riverrun.dsl.options import Materialized, Named
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
     from riverrun.serde.api import Serde
 
 _OWN = "Pass initializer and aggregator, or named aggregates: aggregate(n=Count(), total=Sum('amount'))."
+_METHODS = {
+    "add": arguments.function("state, value"),
+    "initial": arguments.function(""),
+    "merge": arguments.function("first, second"),
+    "result": arguments.function("state"),
+    "undo": arguments.function("state, value"),
+}
 Functions = tuple[tuple[str, AggregateFunction], ...]
 _to_row = cache(converter)
 
@@ -193,6 +201,10 @@ def _check(name: str, function: Any) -> None:
         raise TopologyError(
             message, hint="Count(), Sum(...) and their like, or an object with initial, add, merge and result."
         )
+    for method, kind in _METHODS.items():
+        complaint = kind.complaint(getattr(function, method)) if hasattr(function, method) else None
+        if complaint is not None:
+            raise TopologyError(f"{name}: {type(function).__name__}.{method} {complaint}")
 
 
 def _rows_of(materialized: Materialized[Any, Any] | None, names: tuple[str, ...]) -> type | None:

@@ -11,6 +11,7 @@ from traceback import walk_stack, walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from riverrun.arguments import refuse_unstarted
+from riverrun.config.code import users_line
 from riverrun.errors import (
     USER_ERRORS,
     BrokerError,
@@ -201,7 +202,10 @@ class Failures:
             "offset": raw.offset,
         }
         hint = "Set deserialization.exception.handler = continue to skip such records."
-        failed = DeserializationError(message, hint=f"{advice} {hint}" if advice else hint)
+        # Of an extractor, or of a serde of the user.
+        line = users_line(error)
+        hints = "" if line is None else f"{line}\n", f"{advice} " if advice else "", hint
+        failed = DeserializationError(message, hint="".join(hints))
         raise (failed.at(**place) if self._task_id == GLOBAL_TASK else located(failed, place)) from error
 
     def unserializable(

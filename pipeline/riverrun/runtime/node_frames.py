@@ -59,6 +59,9 @@ def fail_at(
     `node_of` returns the node whose operator or queue an object is; `lines` are those of the user's code that made nodes.
     """
     if isinstance(error, RecordError):
+        # A source has said all about a record that it cannot read.
+        if "offset" in error.coordinates:
+            raise error
         raise _pointed(located(error, coordinates), error, node_of, lines) from error
     if isinstance(error, RefusedRecordError):
         where = ", ".join(f"{name} {value}" for name, value in coordinates.items())

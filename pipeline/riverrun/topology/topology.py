@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.arguments import EXTRACTOR, PARTITIONER, SERDE, SINK_TOPIC, STORE, SUPPLIER, takes
+from riverrun.arguments import EXTRACTOR, PARTITIONER, SERDE, SINK_TOPIC, STORE, SUPPLIER, optional, takes
 from riverrun.errors import TopologyError
 from riverrun.processor.suppliers import PROCESSOR, check_supplier, connected_stores
 from riverrun.records import AutoOffsetReset, is_legal_topic
@@ -65,7 +65,7 @@ class Topology:
         self._parts = Parts()
         self._fingerprint: tuple[int, str] | None = None
 
-    @takes(key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
+    @takes(key_serde=SERDE, value_serde=SERDE, timestamp_extractor=optional(EXTRACTOR))
     def add_source(
         self,
         name: str,
@@ -238,7 +238,9 @@ class Topology:
             self._parts.users[store].add(processor)
         return self
 
-    @takes(builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
+    @takes(
+        builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=optional(EXTRACTOR)
+    )
     def add_global_store(
         self,
         builder: StoreBuilder,
@@ -298,7 +300,9 @@ class Topology:
         self._parts.global_stores[global_store.store.name] = global_store
         return self
 
-    @takes(builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
+    @takes(
+        builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=optional(EXTRACTOR)
+    )
     def add_read_only_state_store(
         self,
         builder: StoreBuilder,

@@ -142,6 +142,25 @@ def test_aggregates_of_users_read_what_they_want() -> None:
     grouped(JSON(Order)).aggregate(kept=Kept())
 
 
+def with_method(name: str, method: Any) -> Any:
+    return type("Own", (Kept,), {name: method})()
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "complaint"),
+    [
+        ("add", lambda _self, value: value, r"a function of \(state, value\), but <lambda> takes \(value\)"),
+        ("initial", lambda _self, key: key, r"a function of no arguments, but <lambda> takes \(key\)"),
+        ("merge", lambda _self, first: first, r"a function of \(first, second\), but <lambda> takes \(first\)"),
+        ("result", lambda _self: 0, r"a function of \(state\), but <lambda> takes no arguments"),
+        ("undo", lambda _self, value: value, r"a function of \(state, value\), but <lambda> takes \(value\)"),
+    ],
+)
+def test_an_own_aggregate_whose_method_takes_other_arguments_is_refused(name: str, method: Any, complaint: str) -> None:
+    with pytest.raises(TopologyError, match=rf"kept: Own\.{name} must be {complaint}"):
+        grouped(JSON).aggregate(kept=with_method(name, method))
+
+
 def lacking(field: str, values: list[dict[str, Any]], caplog: pytest.LogCaptureFixture) -> list[str]:
     builder = StreamsBuilder()
     builder.stream("in", Consumed(STRING, JSON)).group_by_key().aggregate(last=Latest(field)).to_stream().to("out")

@@ -124,6 +124,17 @@ def test_a_sink_is_named_once() -> None:
     assert f"test_places_of_failures.py:{line_of('# the line of `written`')}." in str(failed.hint)
 
 
+@pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
+def test_a_failed_timestamp_extractor_names_its_line(settings: dict[str, str]) -> None:
+    builder = StreamsBuilder()
+    extractor = Consumed(STRING, JSON, timestamp_extractor=lambda record, _time: number(record.value))
+    builder.stream("in", extractor).to("out", Produced(STRING, JSON))
+    with TopologyTestDriver(builder.build(), settings) as driver, pytest.raises(RecordError) as raised:
+        driver.input_topic("in", STRING, JSON).pipe_input("a", {})
+    assert "Timestamp extractor of KSTREAM-SOURCE-0000000000 failed: KeyError" in raised.value.message
+    assert f"Look at {__file__}, line {line_of('# the line of `number`')}" in str(raised.value.hint)
+
+
 class Alarm:
     def init(self, context: Any) -> None:
         context.schedule(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, lambda _time: number({}))

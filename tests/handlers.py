@@ -28,6 +28,10 @@ def retry(context: ErrorHandlerContext, record: Any, exception: Exception) -> Re
     return Response.retry()
 
 
+def set_aside(_context: ErrorHandlerContext, _record: Any, _exception: Exception) -> Response:
+    return Response.set_aside()
+
+
 def of_two(_context: ErrorHandlerContext, _record: Any) -> Response:
     return Response.resume()
 

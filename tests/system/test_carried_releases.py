@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -506,7 +506,7 @@ def test_a_migration_that_takes_other_arguments_is_refused_before_anything_chang
         shop.name,
         partial(build, shop.name, one),
         versions={"v2": partial(hundreds, shop.name)},
-        carry={"v2": {"first": of_value_alone}},
+        carry={"v2": {"first": cast("Any", of_value_alone)}},
         config={"bounded.engine": "local"},
     )
     shop.write(shop.name)

@@ -176,9 +176,9 @@ class TopologyTestDriver:
         answers: Recorded answers of look-ups, or their file, instead of calls. If an answer is missing, the call that pipes the
             record fails, whatever handlers do.
         record_answers: A file for the answers of look-ups; they are really made, and recorded.
-        caching: Whether caches hold updates back, as in workers. The driver then commits when `commit` is called, when the wall
-            clock is advanced by `commit.interval.ms`, when a processor asks for it, and when the caches are full
-            (`statestore.cache.max.bytes`). No record can be set aside.
+        caching: Whether caches hold updates back, as in workers. The driver then commits when `commit` is called, and when the
+            wall clock is advanced by `commit.interval.ms`. It also commits when a processor asks for it, and when the caches
+            are full (`statestore.cache.max.bytes`). No record can be set aside.
 
     Raises:
         TopologyError: If the topology cannot run.

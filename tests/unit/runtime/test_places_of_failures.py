@@ -11,6 +11,7 @@ import pytest
 
 from riverrun import JSON, STRING, Consumed, Materialized, Produced, PunctuationType, StreamsBuilder, Sum, Topology
 from riverrun.errors import RecordError
+from riverrun.sql import build_sql
 from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ WAYS: dict[str, dict[str, str]] = {
     "in loops": {},
     "record by record": {"processing.exception.handler": "fail", "errors.dead.letter.queue.topic.name": "letters"},
 }
+
+
+STATEMENTS = """
+CREATE STREAM s (k STRING KEY, n INT) WITH (kafka_topic='in', value_format='JSON');
+CREATE STREAM t AS SELECT * FROM s WHERE n > 1;
+"""
 
 
 def number(value: Any) -> Any:
@@ -171,6 +178,12 @@ def test_a_description_shows_the_lines_that_make_nodes_if_asked() -> None:
     shown = topology.describe(lines=True)
     assert f"Processor: KSTREAM-FILTER-0000000001 (stores: [])  # {filtered}\n" in shown
     assert ".py" not in topology.describe()
+
+
+def test_nodes_of_statements_have_no_line_of_python() -> None:
+    topology = build_sql(STATEMENTS, StreamsBuilder())
+    assert len(topology.nodes) > 2
+    assert topology.lines == {}
 
 
 def test_nodes_of_the_processor_api_have_lines_as_well() -> None:

@@ -12,9 +12,11 @@ import pytest
 from riverrun import JSON, STRING, Consumed, Materialized, Produced, PunctuationType, StreamsBuilder, Sum, Topology
 from riverrun.errors import RecordError
 from riverrun.sql import build_sql
-from riverrun.testing import TopologyTestDriver
+from riverrun.testing import Cluster, TopologyTestDriver
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from riverrun.dsl.kstream import KStream
 
 WAYS: dict[str, dict[str, str]] = {
@@ -161,6 +163,28 @@ def test_a_failure_of_a_punctuation_names_its_node(settings: dict[str, str]) -> 
         driver.advance_wall_clock_time(timedelta(seconds=2))
     assert "KSTREAM-PROCESSOR-0000000001" in raised.value.message
     assert f"Look at {__file__}, line {line_of('# the line of `number`')}" in str(raised.value.hint)
+
+
+def build(builder: StreamsBuilder) -> Topology:
+    builder.stream("in", Consumed(STRING, JSON)).map_values(number).to("out", Produced(STRING, JSON))
+    return builder.build()
+
+
+@pytest.mark.parametrize("host", ["run", "worker"])
+def test_hosts_on_brokers_name_node_and_line_as_well(host: str) -> None:
+    with Cluster() as cluster:
+        for topic in ("in", "out"):
+            cluster.create_topic(topic, partitions=1)
+        app = cluster.project().app("failing", build)
+        cluster.input_topic("in", STRING, JSON).pipe_input("a", {})
+        hosts: dict[str, Callable[[], object]] = {
+            "run": app.run,
+            "worker": lambda: cluster.start_worker(app, "first").join(timedelta(minutes=5)),
+        }
+        with pytest.raises(RecordError) as raised:
+            hosts[host]()
+    assert "offset 0, node KSTREAM-MAPVALUES-0000000001" in raised.value.message
+    assert f"Look at {__file__}, line {line_of('# the line of `number`')}, in number" in str(raised.value.hint)
 
 
 def test_a_description_shows_the_lines_that_make_nodes_if_asked() -> None:

@@ -91,7 +91,7 @@ class Processing:
             return loop(queue, limit, until)
         except USER_ERRORS as error:
             # The loop has moved `next_offset` past the record that failed.
-            self.fail(error, queue.tp, queue.next_offset - 1)
+            self._fail(error, queue.tp, queue.next_offset - 1)
 
     def _process_records(self, queue: RecordQueue, limit: int) -> int:
         # Attributes that do not change are looked up once: this loop runs for every record.
@@ -113,11 +113,10 @@ class Processing:
                 if context.stream_time >= punctuations.next_due_ms:
                     punctuations.fire(context.stream_time)
             except USER_ERRORS as error:
-                self.fail(error, queue.tp, offset)
+                self._fail(error, queue.tp, offset)
         return limit
 
-    def fail(self, error: BaseException, tp: TopicPartition, offset: int) -> NoReturn:
-        """Raise a failure at a record of an input."""
+    def _fail(self, error: BaseException, tp: TopicPartition, offset: int) -> NoReturn:
         self.fail_at(error, topic=tp.topic, partition=tp.partition, offset=offset)
 
     def fail_at(self, error: BaseException, **place: str | int) -> NoReturn:

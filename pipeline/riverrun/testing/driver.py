@@ -206,7 +206,9 @@ class TopologyTestDriver:
         def environment(task: str) -> Environment:
             return Environment(configs, Path(settings.state_dir) / application_id / task)
 
-        global_handlers = global_error_handlers(settings)
+        global_handlers, handlers = global_error_handlers(settings), error_handlers(settings)
+        if caching:
+            handlers = _without_setting_aside(handlers, settings)
         self._kinds = {name: builder.kind for name, builder in topology.stores.items()}
         self._kinds |= {declared.store.name: declared.store.kind for declared in topology.global_stores}
         self._processed = 0
@@ -229,9 +231,6 @@ class TopologyTestDriver:
         self._tasks: dict[TaskId, Task] = {}
         self._attempts: dict[TaskId, Attempts] = {}
         self._readers: dict[str, list[TaskId]] = {}
-        handlers = error_handlers(settings)
-        if caching:
-            handlers = _without_setting_aside(handlers, settings)
         for spec in _task_specs(topology, settings, application_id, environment, handlers):
             ports = Ports(
                 self._topics,

@@ -28,6 +28,24 @@ def retry(context: ErrorHandlerContext, record: Any, exception: Exception) -> Re
     return Response.retry()
 
 
+def set_aside(_context: ErrorHandlerContext, _record: Any, _exception: Exception) -> Response:
+    return Response.set_aside()
+
+
+def of_two(_context: ErrorHandlerContext, _record: Any) -> Response:
+    return Response.resume()
+
+
+class NeedsATopic:
+    """Cannot be created without an argument."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def __call__(self, _context: ErrorHandlerContext, _record: Any, _exception: Exception) -> Response:
+        return Response.resume()
+
+
 class SkipAndKeep:
     """A class is instantiated."""
 

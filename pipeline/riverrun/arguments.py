@@ -29,6 +29,7 @@ STANDS_FOR = "riverrun_stands_for"
 """Name of the attribute of a class whose objects stand for functions of these arguments, and no others."""
 _PACKAGE = str(Path(__file__).parent)
 # Packages of Riverrun whose code describes topologies as users do.
+_STATEMENTS = f"{Path(_PACKAGE, 'sql')}/"
 _USERS = tuple(str(Path(_PACKAGE, room)) for room in ("apps", "demo"))
 
 
@@ -120,7 +121,7 @@ SERDE = one_of("Serde", wanted="a Serde", hint=_serde_hint)
 STORE = one_of("StoreBuilder", wanted="a store of Stores")
 PUNCTUATOR = function("time_ms")
 HANDLER = function("context, record, exception")
-EXTRACTOR = optional(function("record, partition_time_ms"))
+EXTRACTOR = function("record, partition_time_ms")
 PARTITIONER = optional(function("topic, key, value, number_of_partitions"))
 SUPPLIER = Kind(
     "a class, or a function of no arguments",
@@ -193,6 +194,9 @@ def users_line() -> str | None:
     """Return the line of the user's code that led here, as `file:line`; None if there is none."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the only way to the caller
     while frame is not None and _is_ours(frame):
+        # Statements make such a topology, wherever Python code has them run.
+        if frame.f_code.co_filename.startswith(_STATEMENTS):
+            return None
         frame = frame.f_back
     if frame is None:
         return None

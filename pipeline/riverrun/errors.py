@@ -109,7 +109,7 @@ class RecordError(StreamsError):
     Args:
         reason: What happened.
         hint: What to do about it.
-        coordinates: Where: `task`, `topic`, `partition`, `offset`, as far as they are known.
+        coordinates: Where: `task`, `topic`, `partition`, `offset`, `node`, as far as they are known.
     """
 
     def __init__(self, reason: str, *, hint: str | None = None, **coordinates: str | int) -> None:

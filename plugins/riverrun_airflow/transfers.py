@@ -160,6 +160,8 @@ class ExportOperator(BaseOperator):
         is_binary: Whether keys and values are bytes rather than text.
         name: Name of the export; by default, the topic.
         key: Columns of a `jdbc` target by which rows are replaced (PostgreSQL).
+        app: Name of an application that reads or writes the topic: its serdes make the columns.
+        version: Its version; by default, the live one.
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
         config: Path of `streams.toml`; by default, as the connection says.
@@ -183,6 +185,8 @@ class ExportOperator(BaseOperator):
         is_binary: bool = False,
         name: str = "",
         key: Sequence[str] = (),
+        app: str = "",
+        version: str | None = None,
         packages: Sequence[str] = (),
         skip_if_empty: bool = False,
         config: str = "",
@@ -204,6 +208,8 @@ class ExportOperator(BaseOperator):
         self.is_binary = is_binary
         self.name = name
         self.key = tuple(key)
+        self.app = app
+        self.version = version
         self.packages = tuple(packages)
         self.skip_if_empty = skip_if_empty
         self.config = config

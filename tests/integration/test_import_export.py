@@ -7,14 +7,14 @@ import json
 import random
 import sqlite3
 from contextlib import closing, nullcontext
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun import JSON, LONG, STRING, Consumed, Grouped, Produced, Riverrun, StreamsBuilder
+from riverrun import JSON, LONG, STRING, Consumed, Grouped, Produced, Riverrun, StreamsBuilder, TimeWindows, windowed
 from riverrun.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
 from riverrun.hosting.progress import Progress, reporting_progress
 from riverrun.partitioning import partition_for
@@ -787,3 +787,65 @@ def test_executors_archive_a_topic_as_this_process_does(
         assert list(archives.verify(unique)) == []
         found.append([(each.partition, each.range, each.records, each.first_ms) for each in done.manifest.files])
     assert found[0] == found[1]
+
+
+@dataclass(frozen=True)
+class Click:
+    page: str
+    cents: int | None = None
+
+
+def clicks_per_minute(name: str) -> Callable[[StreamsBuilder], Topology]:
+    def build(builder: StreamsBuilder) -> Topology:
+        clicks = builder.stream(f"{name}.clicks", Consumed(STRING, JSON(Click)))
+        counts = clicks.group_by_key().windowed_by(TimeWindows.of(timedelta(minutes=1))).count()
+        counts.to_stream().to(f"{name}.counts", Produced(windowed(STRING), LONG))
+        return builder.build()
+
+    return build
+
+
+@pytest.mark.parametrize("format_", ["json", "parquet"])
+def test_the_serdes_of_an_application_make_the_columns_of_an_export(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, format_: str
+) -> None:
+    broker.create(1, f"{unique}.clicks", f"{unique}.counts")
+    project = broker.project(directory=tmp_path)
+    app = project.app(unique, clicks_per_minute(unique), config={"bounded.engine": "local"})
+    broker.write(f"{unique}.clicks", [(b"ann", b'{"page": "/", "cents": 5}', 60_000)])
+    broker.write(f"{unique}.clicks", [(b"ann", b'{"page": "/cart"}', 60_001)])
+    broker.write(f"{unique}.clicks", [(b"bob", None, 60_002)])
+    app.run()
+
+    def exported(topic: str, *columns: str) -> list[tuple[Any, ...]]:
+        target = tmp_path / topic
+        project.run_export(ExportSpec(topic, str(target), format_, app=unique))
+        found = spark.read.format(format_).load(str(target)).orderBy("_offset")
+        return [tuple(row) for row in found.select(*columns).collect()]
+
+    clicks = exported(f"{unique}.clicks", "_key", "page", "cents")
+    assert clicks == [("ann", "/", 5), ("ann", "/cart", None), ("bob", None, None)]
+    times = ["unix_millis(to_timestamp(_window_start)) s", "unix_millis(to_timestamp(_window_end)) e"]
+    target = tmp_path / f"{unique}.counts"
+    project.run_export(ExportSpec(f"{unique}.counts", str(target), format_, app=unique, version="v1"))
+    counts = spark.read.format(format_).load(str(target)).orderBy("_offset").selectExpr("_key", *times, "value")
+    assert [tuple(row) for row in counts.collect()] == [("ann", 60_000, 120_000, 2), ("bob", 60_000, 120_000, 1)]
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_export_by_an_application_says_what_does_not_fit(broker: Broker, unique: str, tmp_path: Path) -> None:
+    broker.create(1, f"{unique}.clicks", f"{unique}.counts", f"{unique}.others")
+    project = broker.project(directory=tmp_path)
+    app = project.app(unique, clicks_per_minute(unique))
+    assert app.topology().sink_topics == (f"{unique}.counts",)
+    broker.write(f"{unique}.clicks", [(b"ann", b'{"page": 7}', 60_000)])
+    spec = ExportSpec(f"{unique}.clicks", str(tmp_path / "out"), "json", app=unique)
+    with pytest.raises(ConfigError, match=f"neither reads nor writes {unique}.others"):
+        project.run_export(replace(spec, topic=f"{unique}.others"))
+    with pytest.raises(ConfigError, match="make the columns, not a schema, and not bytes"):
+        project.run_export(replace(spec, schema="page string"))
+    with pytest.raises(
+        DeserializationError, match=rf"A value cannot be read: .*topic {unique}\.clicks, partition 0, offset 0"
+    ):
+        project.run_export(spec)
+    assert not list((tmp_path / "out").rglob("*.json"))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -30,7 +30,7 @@ from riverrun import (
 )
 from riverrun.archive.archiving import archive_topic, in_this_process
 from riverrun.archive.manifest import ArchiveStore
-from riverrun.errors import RangeError, ReleaseError, UnderWayError
+from riverrun.errors import ConfigError, RangeError, ReleaseError, UnderWayError
 from riverrun.records import TopicPartition
 from riverrun.releases import corrections
 from riverrun.releases.carry_plan import Fate
@@ -492,6 +492,29 @@ def test_a_release_that_would_compute_everything_is_refused_before_anything_chan
     with pytest.raises(ReleaseError, match="v2 can take no store over: first: keep-first has changed; minutes: keep-"):
         app.release("v2").start(carry=True)
     assert shop.broker.admin().list_topics() == topics
+    assert app.release().status.candidate is None
+
+
+def of_value_alone(value: int) -> int:
+    return 100 * value
+
+
+def test_a_migration_that_takes_other_arguments_is_refused_before_anything_changes(shop: Shop) -> None:
+    one = (Block("counted", "first"),)
+    shop.create(shop.name, *one)
+    app = shop.broker.project(directory=shop.directory, by="ann@desk").app(
+        shop.name,
+        partial(build, shop.name, one),
+        versions={"v2": partial(hundreds, shop.name)},
+        carry={"v2": {"first": cast("Any", of_value_alone)}},
+        config={"bounded.engine": "local"},
+    )
+    shop.write(shop.name)
+    app.run()
+    with pytest.raises(
+        ConfigError, match=r"of_value_alone cannot migrate store first: it must be a function of \(key, value\)"
+    ):
+        app.release("v2").start(carry=True)
     assert app.release().status.candidate is None
 
 

@@ -69,3 +69,36 @@ def test_structs_of_a_script_have_their_fields_and_methods_elsewhere(tmp_path: P
         True,
         "negative",
     )
+
+
+USED = """
+import sys
+from dataclasses import dataclass
+from typing import TypedDict
+from riverrun import JSON
+from riverrun.config.by_value import dumps
+
+@dataclass(frozen=True)
+class Click:
+    page: str
+    cents: int | None = None
+
+class Row(TypedDict):
+    page: str
+
+clicks, rows = JSON(Click), JSON(Row)
+read = clicks.deserialize(b'{"page":"/"}'), rows.deserialize(b'{"page":"/"}')
+
+def function(text):
+    return clicks.deserialize(text) == Click("/cart", 5), rows.deserialize(text)["page"], read[0] == Click("/")
+
+sys.stdout.buffer.write(dumps(function))
+"""
+READER_OF_USED = 'import pickle, sys; print(pickle.load(sys.stdin.buffer)(b\'{"page":"/cart","cents":5}\'))'
+
+
+def test_dataclasses_of_a_script_travel_after_a_serde_has_used_them(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(USED)
+    written = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, check=True).stdout
+    read = subprocess.run([sys.executable, "-c", READER_OF_USED], input=written, capture_output=True, check=True).stdout
+    assert read.decode().strip() == "(True, '/cart', True)"

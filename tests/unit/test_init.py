@@ -36,6 +36,16 @@ def test_a_new_project_passes_its_test_is_described_and_is_clean(tmp_path: Path,
     assert linted.returncode == 0, linted.stdout
 
 
+def test_a_new_project_says_how_to_install_pytest_where_it_is_missing(tmp_path: Path, riverrun_here: Command) -> None:
+    assert "\n  cd shop\n  python -m pytest\n" in riverrun_here("init", "shop")[1]
+    # As in an environment that lacks it.
+    hiding = "import sys; sys.modules['pytest'] = None; from riverrun.cli.main import main; main()"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "pipeline")}
+    command = [sys.executable, "-c", hiding, "init", "hello"]
+    shown = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False).stdout
+    assert "\n  cd hello\n  python -m pip install pytest\n  python -m pytest\n" in shown
+
+
 def test_a_directory_that_is_not_empty_is_left_alone(tmp_path: Path, riverrun_here: Command) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").touch()

@@ -21,8 +21,8 @@ from riverrun.cli.project import App, Version, settings_of, tell_of_staging, tol
 from riverrun.cli.signals import Ending, stop_then_end
 from riverrun.cli.worker import run_sampled, show_restore, show_state
 from riverrun.config.addons import BUILT_IN, others, parts
-from riverrun.config.code import is_users, users_line
-from riverrun.errors import ConfigError, RecordError
+from riverrun.config.code import is_users
+from riverrun.errors import ConfigError
 from riverrun.records import counted
 
 if TYPE_CHECKING:
@@ -106,7 +106,6 @@ class DevSession:
             except Exception as error:
                 if told(error) is None:
                     raise
-                _show_line(error)
             if not self._news.is_set():
                 echo(f"Waiting for a change in {self._directory}")
                 self._news.wait()
@@ -226,14 +225,6 @@ def _require_tests(tests: Path) -> None:
         raise ConfigError("--tests needs pytest, which is not installed", hint="pip install pytest")
     if not tests.exists():
         raise ConfigError(f"--tests: there is no {tests}", hint="Name a folder or a file with tests of pytest.")
-
-
-def _show_line(error: Exception) -> None:
-    """Print the line of the project's code that failed with a record."""
-    # Errors of loading name theirs in their hints.
-    line = users_line(error.__cause__) if isinstance(error, RecordError) and error.__cause__ is not None else None
-    if line is not None:
-        echo(line, err=True)
 
 
 def _nothing() -> None:

@@ -116,7 +116,7 @@ spark-warehouse/
 _NEXT = """Created {directory}. Its test runs in memory; a worker runs on the embedded broker, which needs Java 17:
 
   cd {directory}
-  python -m pytest
+  {tests}
   riverrun broker start
   riverrun topic create clicks click-counts
   riverrun worker {name}
@@ -149,7 +149,12 @@ def init(
             file.write_text(text.format(name=name, module=module))
     except OSError as error:
         raise ConfigError(f"{target} cannot be written: {error.strerror}") from error
-    echo(_NEXT.format(name=name, directory=target))
+    echo(_NEXT.format(name=name, directory=target, tests="\n  ".join(_tests())))
+
+
+def _tests() -> list[str]:
+    """Return the commands that run the tests; pytest comes with no extra."""
+    return [*([] if find_spec("pytest") else ["python -m pip install pytest"]), "python -m pytest"]
 
 
 def _is_taken(module: str) -> bool:

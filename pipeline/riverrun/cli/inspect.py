@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Code = Annotated[bool, flag("--code", "Also show the code that tasks generate, and why nodes are left out of it.")]
 
+Lines = Annotated[bool, flag("--lines", "Also show the line of your code that makes each node.")]
+
 Neighbours = Annotated[
     bool,
     flag(
@@ -49,11 +51,12 @@ def describe(
     app: App,
     version: Version = None,
     code: Code = False,  # noqa: FBT002 # an option
+    lines: Lines = False,  # noqa: FBT002 # an option
     neighbours: Neighbours = False,  # noqa: FBT002 # an option
     form: As = Format.TEXT,
 ) -> None:
     """Show an application's topology as Kafka Streams describes it, or as a picture. With --version it asks no broker."""
-    for is_asked, option in ((code, "code"), (neighbours, "neighbours")):
+    for is_asked, option in ((code, "code"), (lines, "lines"), (neighbours, "neighbours")):
         if is_asked and form is not Format.TEXT:
             message = f"--format {form.value} does not show {option}: leave out --{option}"
             raise typer.BadParameter(message, param_hint=f"--{option}")
@@ -66,7 +69,7 @@ def describe(
     if form is not Format.TEXT:
         echo(described(application, form.value), nl=False)
         return
-    echo(application.topology.describe().rstrip())
+    echo(application.topology.describe(lines=lines).rstrip())
     echo(f"Fingerprint: {application.topology.fingerprint()}")
     if neighbours:
         echo(neighbours_text(graph_of(project.config, kafka=project.cluster.kafka, loaded={app: application}), app))

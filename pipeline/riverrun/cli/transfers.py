@@ -118,6 +118,12 @@ class _ExportOptions:
         list[str] | None, typer.Option(help="With jdbc, the column by which rows are replaced (PostgreSQL).")
     ] = None
     is_binary: Annotated[bool, flag("--binary", "Write keys and values as bytes instead of text.")] = False
+    app: Annotated[
+        str,
+        typer.Option(
+            help="Application that reads or writes the topic. Its serdes make the columns: fields of values, windows of keys."
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +135,8 @@ class _OfStore:
         str, typer.Option(help="State of the store to export: latest, an offset vector, or the id of a run.")
     ] = "latest"
     version: Annotated[
-        str | None, typer.Option(help="With --store, the version of the application; defaults to the live one.")
+        str | None,
+        typer.Option(help="With --store or --app, the version of the application; defaults to the live one."),
     ] = None
 
 
@@ -179,6 +186,9 @@ def export_topic(
     project, packages = settings_of(context).project(master), package or ()
     given = _fields(context, options)
     if of_store.store is not None:
+        if options.app:
+            message = f"--store exports a store of {source}, which has its own serdes"
+            raise ConfigError(message, hint="Leave out --app.")
         app = project.app(source, version=of_store.version)
         with progress_bar():
             rows = app.state.export(
@@ -186,7 +196,7 @@ def export_topic(
             )
         echo(f"{of_store.store} of {source}: {counted(rows, 'row')} written to {target}")
         return
-    spec = ExportSpec(source, target, **given)
+    spec = ExportSpec(source, target, version=of_store.version, **given)
     with progress_bar():
         summary = project.run_export(spec, packages=packages)
     if summary.batch is None:

@@ -14,6 +14,8 @@ _OPTIONS = (
     *("frozen", "eq", "order", "array_like", "gc", "omit_defaults", "repr_omit_defaults", "forbid_unknown_fields"),
     *("weakref", "dict", "cache_hash", "tag", "tag_field"),
 )
+_CACHE = "__msgspec_cache__"
+"""Attribute of dataclasses and the like that msgspec has read or written."""
 _AT_CREATION = ("__doc__", "__module__", "__qualname__", "__post_init__")
 
 
@@ -34,7 +36,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # untyped
         if isinstance(value, type(msgspec.Struct)) and not _is_importable(value):
             # In two steps: methods may refer to the class itself, which must exist before they are unpickled.
             return _struct, _parts(value), _methods(value), None, None, _with_methods
-        return super().reducer_override(value)
+        reduced = super().reducer_override(value)
+        if isinstance(value, type) and _CACHE in vars(value) and reduced is not NotImplemented:
+            # msgspec makes it again in the other process.
+            make, arguments, (attributes, slots), *others = reduced
+            kept = {name: each for name, each in attributes.items() if name != _CACHE}
+            return make, arguments, (kept, slots), *others
+        return reduced
 
 
 def _is_importable(kind: type) -> bool:

@@ -17,6 +17,8 @@ from riverrun.extras import missing_extra
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from riverrun.arguments import Kind
+
 
 @dataclass(frozen=True, slots=True)
 class PickledFunction:
@@ -99,6 +101,20 @@ def load_attribute(reference: str | PickledFunction) -> Any:
     if not hasattr(module, attribute):
         raise ConfigError(f"Module {module_name} has no attribute {attribute!r}", hint=nearest(attribute, vars(module)))
     return getattr(module, attribute)
+
+
+def load_function(reference: str | PickledFunction, kind: Kind, *, role: str, hint: str) -> Any:
+    """Return a function that can be called in a role, such as "a timestamp extractor"; a class is instantiated.
+
+    Raises:
+        ConfigError: If it takes other arguments, or is no function.
+    """
+    found = load_attribute(reference)
+    given = call_attribute(reference) if isinstance(found, type) else found
+    complaint = kind.complaint(given)
+    if complaint is not None:
+        raise ConfigError(f"{reference} cannot be called as {role}: it {complaint}", hint=hint)
+    return given
 
 
 def look_beside(config: Path, *, first: bool = False) -> None:

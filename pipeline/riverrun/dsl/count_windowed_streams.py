@@ -100,7 +100,7 @@ class CountWindowedKStream(Generic[K, V]):
         """
         functions = (initializer, aggregator)
         if aggregates:
-            how = NamedAggregates.of(aggregates, functions, materialized)
+            how = NamedAggregates.of(aggregates, functions, materialized, self._grouping.value_serde)
             return self._grouping.count_windows(
                 self._windows,
                 how.aggregator(),

@@ -120,7 +120,7 @@ class KGroupedStream(Generic[K, V]):
         """
         prefix, functions = "KSTREAM-AGGREGATE-", (initializer, aggregator)
         if aggregates:
-            how = NamedAggregates.of(aggregates, functions, materialized)
+            how = NamedAggregates.of(aggregates, functions, materialized, self._grouping.value_serde)
             table = self._aggregate(prefix, how.aggregator(), how.functions, how.stored(materialized), named)
             return how.results(table, materialized, named)
         unnamed(*functions)
@@ -163,7 +163,7 @@ class KGroupedStream(Generic[K, V]):
         Raises:
             TopologyError: If `n` is below 1, or the serde of the lists is unknown.
         """
-        how = Ranking.of(n, by, largest=largest)
+        how = Ranking.of(n, by, largest=largest, values=self._grouping.value_serde)
         options = how.stored(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-AGGREGATE-", how.of_stream, how.functions, options, named)
 

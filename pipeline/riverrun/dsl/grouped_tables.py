@@ -135,7 +135,7 @@ class KGroupedTable(Generic[K, V]):
         """
         prefix, functions = "KTABLE-AGGREGATE-", (initializer, adder, subtractor)
         if aggregates:
-            how = NamedAggregates.of(aggregates, functions, materialized)
+            how = NamedAggregates.of(aggregates, functions, materialized, self._options.value_serde)
             table = self._aggregate(prefix, how.table_aggregator(), how.functions, how.stored(materialized), named)
             return how.results(table, materialized, named)
         unnamed(*functions)
@@ -159,7 +159,7 @@ class KGroupedTable(Generic[K, V]):
 
         Arguments and errors are those of `KGroupedStream.top`.
         """
-        how = Ranking.of(n, by, largest=largest)
+        how = Ranking.of(n, by, largest=largest, values=self._options.value_serde)
         options = how.stored(materialized, self._options.value_serde)
         table = self._aggregate("KTABLE-AGGREGATE-", how.of_table, how.functions, options, named)
         name = None if named is None else Named(f"{named.name}-results")

@@ -91,16 +91,22 @@ def check_columns(given: object, serde: Serde[Any] | None) -> None:
     if not isinstance(given, Expression | Row):
         return
     given.check()
+    refuse_unknown(columns_of(given), serde, f"{given!r}", "column")
+
+
+def refuse_unknown(read: Iterable[str], serde: Serde[Any] | None, reader: str, what: str = "field") -> None:
+    """Refuse fields that values do not have, if their serde has a known type; `reader` reads them."""
     kind = None if serde is None else serde.value_type
     names = field_names(kind) if isinstance(kind, type) else None
     if not isinstance(kind, type) or names is None:
         return
     known = names if issubclass(kind, dict) else (*getattr(kind, "__struct_fields__", names), *dir(kind))
-    for name in columns_of(given):
+    for name in read:
         if name not in known:
             near = get_close_matches(name, known, 1)
-            message = f"{given!r}: {kind.__name__} has no column {name!r}"
-            raise TopologyError(message, hint=f"Did you mean {near[0]!r}?" if near else None)
+            message = f"{reader}: {kind.__name__} has no {what} {name!r}"
+            shown = f"It has: {', '.join(names)}" if names else None
+            raise TopologyError(message, hint=f"Did you mean {near[0]!r}?" if near else shown)
 
 
 def joiner_with_key(joiner: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:
@@ -205,7 +211,7 @@ BY_NAME: dict[str, Kind] = {
     "table_joined": optional(one_of("TableJoined", wanted="TableJoined", hint=_quoted_in("TableJoined"))),
     "this_store_supplier": STORE_SUPPLIER,
     "time_to_wait": DURATION,
-    "timestamp_extractor": EXTRACTOR,
+    "timestamp_extractor": optional(EXTRACTOR),
     "topic": TEXT,
     "truncates": FLAG,
     "keeps_unlogged": FLAG,

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
+from riverrun import arguments
 from riverrun.decoders import converter
+from riverrun.dsl.kinds import refuse_unknown
 from riverrun.dsl.options import Materialized, Named
 from riverrun.errors import TopologyError
 from riverrun.operators.aggregations import Aggregator
 from riverrun.operators.table_aggregations import TableAggregator
-from riverrun.processor.aggregates import AggregateFunction, SubtractableAggregateFunction
+from riverrun.processor.aggregates import AggregateFunction, SubtractableAggregateFunction, fields_of
 from riverrun.serde.api import field_names
 from riverrun.serde.serdes import JSON
 
@@ -28,6 +30,13 @@ if TYPE_CHECKING:
     from riverrun.serde.api import Serde
 
 _OWN = "Pass initializer and aggregator, or named aggregates: aggregate(n=Count(), total=Sum('amount'))."
+_METHODS = {
+    "add": arguments.function("state, value"),
+    "initial": arguments.function(""),
+    "merge": arguments.function("first, second"),
+    "result": arguments.function("state"),
+    "undo": arguments.function("state, value"),
+}
 Functions = tuple[tuple[str, AggregateFunction], ...]
 _to_row = cache(converter)
 
@@ -45,14 +54,22 @@ class NamedAggregates:
 
     @classmethod
     def of(
-        cls, given: Mapping[str, Any], own: tuple[Any, ...], materialized: Materialized[Any, Any] | None
+        cls,
+        given: Mapping[str, Any],
+        own: tuple[Any, ...],
+        materialized: Materialized[Any, Any] | None,
+        values: Serde[Any] | None,
     ) -> NamedAggregates:
-        """Check the arguments of a call; each of `own`, the functions of an unnamed aggregate, must be None."""
+        """Check the arguments of a call.
+
+        Each of `own`, the functions of an unnamed aggregate, must be None. `values` is the serde of the values, if known.
+        """
         if any(each is not None for each in own):
             message = f"aggregate() takes an aggregator or named aggregates, not both: {', '.join(given)}"
             raise TopologyError(message, hint=_OWN)
         for name, function in given.items():
             _check(name, function)
+            refuse_unknown(fields_of(function), values, f"{name}={function!r}")
         return cls(tuple(given.items()), _rows_of(materialized, tuple(given)))
 
     @property
@@ -184,6 +201,10 @@ def _check(name: str, function: Any) -> None:
         raise TopologyError(
             message, hint="Count(), Sum(...) and their like, or an object with initial, add, merge and result."
         )
+    for method, kind in _METHODS.items():
+        complaint = kind.complaint(getattr(function, method)) if hasattr(function, method) else None
+        if complaint is not None:
+            raise TopologyError(f"{name}: {type(function).__name__}.{method} {complaint}")
 
 
 def _rows_of(materialized: Materialized[Any, Any] | None, names: tuple[str, ...]) -> type | None:

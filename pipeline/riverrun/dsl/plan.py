@@ -161,7 +161,8 @@ class Plan:
         topology = Topology()
         for step, line in self.steps:
             try:
-                step(topology)
+                with topology.made_at(line):
+                    step(topology)
             except TopologyError as error:
                 error.locate(line)
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from riverrun.dsl.kinds import refuse_unknown
 from riverrun.dsl.options import Materialized
 from riverrun.dsl.plan import serde_of
 from riverrun.errors import ProcessingError, TopologyError
@@ -30,9 +31,11 @@ class Ranking:
     largest: bool
 
     @classmethod
-    def of(cls, count: int, by: Field, *, largest: bool) -> Ranking:
+    def of(cls, count: int, by: Field, *, largest: bool, values: Serde[Any] | None) -> Ranking:
+        """Check the arguments of a call; `values` is the serde of the values, if known."""
         if count < 1:
             raise TopologyError(f"top() takes the first 1 or more values, not {count}")
+        refuse_unknown([by] if isinstance(by, str) else [], values, f"top(by={by!r})")
         return cls(count, by, largest)
 
     @property

@@ -167,7 +167,7 @@ class TimeWindowedKStream(Generic[K, V]):
         """
         prefix, functions = "KSTREAM-AGGREGATE-", (initializer, aggregator)
         if aggregates:
-            how = NamedAggregates.of(aggregates, functions, materialized)
+            how = NamedAggregates.of(aggregates, functions, materialized, self._grouping.value_serde)
             table = self._aggregate(prefix, how.aggregator(), how.functions, how.stored(materialized), named)
             return how.results(table, materialized, named)
         unnamed(*functions)
@@ -191,7 +191,7 @@ class TimeWindowedKStream(Generic[K, V]):
 
         Arguments and errors are those of `KGroupedStream.top`.
         """
-        how = Ranking.of(n, by, largest=largest)
+        how = Ranking.of(n, by, largest=largest, values=self._grouping.value_serde)
         options = how.stored(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-AGGREGATE-", how.of_stream, how.functions, options, named)
 
@@ -324,7 +324,7 @@ class SessionWindowedKStream(Generic[K, V]):
         """
         prefix, functions = "KSTREAM-AGGREGATE-", (initializer, aggregator, merger)
         if aggregates:
-            how = NamedAggregates.of(aggregates, functions, materialized)
+            how = NamedAggregates.of(aggregates, functions, materialized, self._grouping.value_serde)
             both = SessionAggregator(how.aggregator(), how.merger())
             table = self._aggregate(prefix, both, how.functions, how.stored(materialized), named)
             return how.results(table, materialized, named)
@@ -349,7 +349,7 @@ class SessionWindowedKStream(Generic[K, V]):
 
         Arguments and errors are those of `KGroupedStream.top`.
         """
-        how = Ranking.of(n, by, largest=largest)
+        how = Ranking.of(n, by, largest=largest, values=self._grouping.value_serde)
         options = how.stored(materialized, self._grouping.value_serde)
         return self._aggregate(
             "KSTREAM-AGGREGATE-", SessionAggregator(how.of_stream, how.merged), how.functions, options, named

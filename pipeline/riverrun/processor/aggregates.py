@@ -1,15 +1,19 @@
 """The aggregate functions of `aggregate(n=Count(), total=Sum("amount"))`, and what users implement for their own.
 
 A function reads a field of each record: by name, from a mapping or an attribute, or by a function of the value. Without a field
-it takes the value itself. Null values are ignored, and a field that a mapping lacks is null. Only `Count()` counts all records.
+it takes the value itself. Null values are ignored, and a field that a mapping lacks is null: a warning says so, and that a
+name is probably misspelt. Only `Count()` counts all records.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from difflib import get_close_matches
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -19,6 +23,8 @@ from riverrun.errors import ProcessingError, TopologyError
 from riverrun.processor.quantile_sketch import Buckets, Sketch, merged
 from riverrun.serde.api import PLAIN
 
+log = logging.getLogger(__name__)
+
 # A field's name, or a function of the value; None for the value itself.
 Field: TypeAlias = "str | Callable[[Any], Any] | None"
 
@@ -26,6 +32,9 @@ FIELD = Kind(
     "the name of a field, or a function of (value)",
     lambda given: None if given is None or isinstance(given, str) else function("value").complaint(given),
 )
+_missing: Counter[str] = Counter()
+"""Number of values that lacked a field in this process, by field."""
+_MANY = 100
 _SHARE = instance(int, float, wanted="a number")
 
 
@@ -84,9 +93,31 @@ def read(of: Field, value: Any) -> Any:
     """Return a field of a value; None if the value, or the mapping's field, is missing."""
     if value is None or of is None:
         return value
-    if isinstance(of, str):
-        return value.get(of) if value.__class__ is dict or isinstance(value, Mapping) else getattr(value, of)
-    return of(value)
+    if not isinstance(of, str):
+        return of(value)
+    if value.__class__ is not dict and not isinstance(value, Mapping):
+        return getattr(value, of)
+    found = value.get(of)
+    if found is None and of not in value:
+        _note_missing(of, value)
+    return found
+
+
+def fields_of(function: AggregateFunction) -> tuple[str, ...]:
+    """Return the fields that one of the aggregates below reads by name."""
+    of = getattr(function, "field", None) if type(function).__module__ == __name__ else None
+    return (of,) if isinstance(of, str) else ()
+
+
+def _note_missing(of: str, value: Mapping[Any, Any]) -> None:
+    """Count values that lack a field, and warn of a probable misspelling at once, of others when they are many."""
+    _missing[of] += 1
+    count = _missing[of]
+    near = get_close_matches(of, [name for name in value if isinstance(name, str)], 1) if count == 1 else ()
+    if near:
+        log.warning("a record lacks the field %r, which an aggregate reads as null. Did you mean %r?", of, near[0])
+    elif count >= _MANY and count == 10 ** (len(str(count)) - 1):
+        log.warning("%s records lack the field %r, which an aggregate reads as null", f"{count:,}", of)
 
 
 def _number(name: str, of: Field, found: Any) -> Any:

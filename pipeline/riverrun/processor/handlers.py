@@ -18,7 +18,8 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from riverrun.arguments import HANDLER
-from riverrun.config import AT_LEAST_ONCE, load_attribute
+from riverrun.config import AT_LEAST_ONCE
+from riverrun.config.code import load_function, users_line
 from riverrun.errors import USER_ERRORS, ConfigError, ProcessingError, RegistryError, as_exception
 from riverrun.records import check_headers
 
@@ -369,13 +370,8 @@ def _handler(chosen: str, topic: str | None) -> Any:
         return LogAndSetAside(topic)
     if chosen == "fail":
         return None if topic is None else LogAndFail(topic)
-    found = load_attribute(chosen)
-    handler = found() if isinstance(found, type) else found
-    complaint = HANDLER.complaint(handler)
-    if complaint is not None:
-        message = f"{chosen} cannot be called as an exception handler: it {complaint}"
-        raise ConfigError(message, hint="Write a function of (context, record, exception) that returns a Response.")
-    return handler
+    hint = "Write a function of (context, record, exception) that returns a Response."
+    return load_function(chosen, HANDLER, role="an exception handler", hint=hint)
 
 
 def dead_letter_queue_record(topic: str, context: ErrorHandlerContext, exception: Exception) -> ProducerRecord:
@@ -425,4 +421,6 @@ def _text(context: ErrorHandlerContext, exception: Exception) -> str:
     """Describe a failure for the log."""
     # Without headers, keys or values: they are the user's data.
     where = f"topic {context.topic}, partition {context.partition}, offset {context.offset}"
-    return f"{context.processor_node_id} in task {context.task_id} failed: {type(exception).__name__}: {exception} ({where})"
+    node, failed = context.processor_node_id, f"{type(exception).__name__}: {exception}"
+    line = users_line(exception)
+    return f"{node} in task {context.task_id} failed: {failed} ({where}){'' if line is None else f'. {line}'}"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from riverrun.arguments import EXTRACTOR
-from riverrun.config import load_attribute
-from riverrun.errors import ConfigError, DeserializationError
+from riverrun.config.code import load_function
+from riverrun.errors import DeserializationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,10 +103,7 @@ def timestamp_extractor(name: str) -> TimestampExtractor | None:
     # None has the fastest path: loops read the time in place, without a call.
     if name == "FailOnInvalidTimestamp":
         return None
-    found = _READY_MADE[name] if name in _READY_MADE else load_attribute(name)
-    extractor = found() if isinstance(found, type) else found
-    complaint = EXTRACTOR.complaint(extractor) if extractor is not None else "must be a function, not None"
-    if complaint is not None:
-        message = f"{name} cannot be called as a timestamp extractor: it {complaint}"
-        raise ConfigError(message, hint="Write a function of (record, partition_time_ms) that returns a time in ms.")
-    return extractor  # type: ignore[no-any-return]  # what a name stands for is not known beforehand
+    if name in _READY_MADE:
+        return _READY_MADE[name]()
+    hint = "Write a function of (record, partition_time_ms) that returns a time in ms."
+    return load_function(name, EXTRACTOR, role="a timestamp extractor", hint=hint)  # type: ignore[no-any-return]

@@ -69,18 +69,22 @@ def run_export(
         The last batch, and the numbers of records and rows.
 
     Raises:
-        ConfigError: If the format does not exist, or the schema is invalid.
+        ConfigError: If the format does not exist, the schema is invalid, or `app` neither reads nor writes the topic.
         StreamsError: As in `run_export`.
     """
     from riverrun.spark.formats import check_format
+    from riverrun.topics.serdes import serdes_of
     from riverrun.transfers import exports
     from riverrun.transfers.spec_checks import check_schema
 
     check_format(spec.format, project.spark_sessions.settings, packages)
     check_schema(spec.schema)
+    serdes = None
+    if spec.app:
+        serdes = serdes_of(project.app(spec.app, version=spec.version).topology(), spec.topic)
     with followed(on_progress):
         spark = partial(project.spark_sessions.session, packages)
-        return exports.run_export(spec, project.cluster.admin, spark, on_batch=on_batch)
+        return exports.run_export(spec, project.cluster.admin, spark, serdes=serdes, on_batch=on_batch)
 
 
 def export(project: Riverrun, name: str) -> FollowedExport:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import nearest
 from riverrun.config.secrets import redacted
 from riverrun.errors import USER_ERRORS, StreamsError, as_exception
 from riverrun.extras import require_extra
+from riverrun.hosting.process import SystemClock
 from riverrun.quality.frames import keep_newest, rows_of_check, write_lines
 from riverrun.quality.sharing import make_shared_directory, share_below
 from riverrun.records import counted
@@ -111,9 +113,10 @@ def validated(context: Any, definition: Any, rows: Any, result_format: Any, repo
             name=definition.name, validation_definitions=[definition], actions=docs, result_format=result_format
         )
     )
-    found = checkpoint.run(
-        batch_parameters={"dataframe": rows}, run_id=gx.RunIdentifier(run_name=report.check or definition.name)
-    )
+    # Without a time, Great Expectations takes the name for one where it can: `dec6a250` is a day in the year 250.
+    now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
+    run = gx.RunIdentifier(run_name=report.check or definition.name, run_time=now)
+    found = checkpoint.run(batch_parameters={"dataframe": rows}, run_id=run)
     if report.directory is not None:
         share_below(report.directory)
     # Not as actions of the checkpoint: one that fails would fail the check.

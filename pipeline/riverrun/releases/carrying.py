@@ -17,8 +17,9 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from riverrun.arguments import function
 from riverrun.config import load_attribute
-from riverrun.errors import ReleaseError, UnderWayError
+from riverrun.errors import ConfigError, ReleaseError, UnderWayError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.carry import Carry
 from riverrun.hosting.connected import ConnectedApplication
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 _DIRECTORY = "carrying"
 _LOOKS = 5
 
+_MIGRATING = function("key, value")
+
 
 @dataclass(frozen=True, slots=True)
 class Carrying:
@@ -72,9 +75,12 @@ class Carrying:
         """Decide what the candidate takes over. Changes nothing."""
         declared = new.application.config.carry.get(new.version, {})
         plan = carry_plan(live.application, new.application, declared)
-        # A function that cannot be imported has to fail here, before anything changes.
-        for function in plan.functions.values():
-            load_attribute(function)
+        # A function that cannot be imported, or called, has to fail here, before anything changes.
+        for store, migrating in plan.functions.items():
+            complaint = _MIGRATING.complaint(load_attribute(migrating))
+            if complaint is not None:
+                message = f"{migrating} cannot migrate store {store}: it {complaint}"
+                raise ConfigError(message, hint="Write a function of (key, value) that returns the new value.")
         _check_partitions(live.resolved(), new.resolved(), plan)
         return plan
 

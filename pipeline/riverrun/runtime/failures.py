@@ -11,6 +11,7 @@ from traceback import walk_stack, walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from riverrun.arguments import refuse_unstarted
+from riverrun.config.code import users_line
 from riverrun.errors import (
     USER_ERRORS,
     BrokerError,
@@ -19,7 +20,6 @@ from riverrun.errors import (
     DeserializationError,
     ProcessingError,
     RecordError,
-    RefusedRecordError,
     SerializationError,
     SetAsideError,
     StreamsError,
@@ -202,8 +202,11 @@ class Failures:
             "offset": raw.offset,
         }
         hint = "Set deserialization.exception.handler = continue to skip such records."
-        failed = DeserializationError(message, hint=f"{advice} {hint}" if advice else hint)
-        raise (failed.at(**place) if self._task_id == GLOBAL_TASK else _located(failed, place)) from error
+        # Of an extractor, or of a serde of the user.
+        line = users_line(error)
+        hints = "" if line is None else f"{line}\n", f"{advice} " if advice else "", hint
+        failed = DeserializationError(message, hint="".join(hints))
+        raise (failed.at(**place) if self._task_id == GLOBAL_TASK else located(failed, place)) from error
 
     def unserializable(
         self,
@@ -338,22 +341,8 @@ class Failures:
         if isinstance(error, StreamsError):
             self._decided = error
             raise error
-        self._decided = _processing_error(what, error)
+        self._decided = processing_error(what, error)
         raise self._decided from error
-
-
-def fail_at(error: BaseException, what: str = "Processing", **coordinates: str | int) -> NoReturn:
-    """Raise a caught failure with the place where it happened; errors of user code become errors of this project."""
-    if isinstance(error, RecordError):
-        raise _located(error, coordinates) from error
-    if isinstance(error, RefusedRecordError):
-        where = ", ".join(f"{name} {value}" for name, value in coordinates.items())
-        raise RefusedRecordError(f"{error.message} ({where})", hint=error.hint) from error
-    # It concerns no record, so no place is added.
-    if isinstance(error, StreamsError):
-        raise error
-    failure = as_exception(error)
-    raise _located(_processing_error(what, failure), coordinates) from failure
 
 
 @contextmanager
@@ -370,7 +359,8 @@ def user_code(what: str, task: TaskId | None = None) -> Iterator[None]:
         raise ProcessingError(message, hint=_NO_RECORD, **place) from failure
 
 
-def _processing_error(what: str, error: Exception) -> ProcessingError:
+def processing_error(what: str, error: Exception) -> ProcessingError:
+    """Return an error of user code as an error of this project."""
     if isinstance(error, RecursionError):
         # The stack as well as the traceback, because a handler is asked while the upper part of the chain still runs.
         frames = (*walk_stack(None), *walk_tb(error.__traceback__))
@@ -396,7 +386,7 @@ def _too_long_a_chain(what: str, passed: int) -> ProcessingError:
     )
 
 
-def _located(error: RecordError, coordinates: Mapping[str, str | int]) -> RecordError:
+def located(error: RecordError, coordinates: Mapping[str, str | int]) -> RecordError:
     """Return an error with the place where it happened; for a single record, also with how to skip it."""
     found = error.at(**coordinates)
     if "offset" in coordinates and "riverrun skip" not in (found.hint or ""):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from riverrun.errors import USER_ERRORS
 from riverrun.operators.lookups import LookupOrder, StreamLookup
 from riverrun.records import TopicPartition
-from riverrun.runtime.failures import fail_at
 from riverrun.runtime.times import NEVER
 from riverrun.topology.nodes import SinkNode
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from riverrun.operators.lookups import PendingRecord
     from riverrun.processor.lookups import LookupExecutor
-    from riverrun.records import TaskId
     from riverrun.runtime.compile import CompiledNodes
     from riverrun.runtime.context import TaskContext
     from riverrun.runtime.failures import Failures, Forward
@@ -53,7 +51,6 @@ class PendingLookups:
 
     def __init__(
         self,
-        task_id: TaskId,
         lookups: Mapping[str, StreamLookup],
         sub: SubTopology,
         *,
@@ -64,7 +61,6 @@ class PendingLookups:
         executor: LookupExecutor,
         threads: Callable[[int], Executor],
     ) -> None:
-        self._task_id = str(task_id)
         self._context = context
         self._queues = queues
         self._processing = processing
@@ -200,12 +196,12 @@ class PendingLookups:
             self._finish[lookup](record.key, record.value, record.timestamp, record.headers)
         except USER_ERRORS as error:
             if record.place is None:
-                fail_at(error, task=self._task_id)
+                self._processing.fail_at(error)
             self._fail(error, TopicPartition(record.place.topic, record.place.partition), record.place.offset)
         context.stream_time, order.record, context.is_by_time = before
 
     def _fail(self, error: BaseException, tp: TopicPartition, offset: int) -> NoReturn:
-        fail_at(error, task=self._task_id, topic=tp.topic, partition=tp.partition, offset=offset)
+        self._processing.fail_at(error, topic=tp.topic, partition=tp.partition, offset=offset)
 
 
 def meetings(sub: SubTopology, ordered: frozenset[str], lookups: frozenset[str]) -> dict[str, list[str]]:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from riverrun.errors import USER_ERRORS
 from riverrun.records import RAW_TIMESTAMP
-from riverrun.runtime.failures import fail_at
+from riverrun.runtime.node_frames import fail_at
 from riverrun.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from riverrun.records import TopicPartition
     from riverrun.runtime.context import TaskContext
     from riverrun.runtime.inputs import Loop, PartitionGroup, RecordQueue
@@ -20,10 +22,13 @@ if TYPE_CHECKING:
 class Processing:
     """Takes a task's records through its operators, lowest event time first. Failures name the record that they concern."""
 
-    def __init__(self, spec: TaskSpec, context: TaskContext, queues: PartitionGroup) -> None:
+    def __init__(
+        self, spec: TaskSpec, context: TaskContext, queues: PartitionGroup, node_of: Callable[[object], str]
+    ) -> None:
         self._spec = spec
         self._context = context
         self._queues = queues
+        self._node_of = node_of
         # Hosts that align tasks lower it: records of later event times wait, with all after them in their input.
         self.latest_ms = MAX_TIME_MS
 
@@ -112,4 +117,9 @@ class Processing:
         return limit
 
     def _fail(self, error: BaseException, tp: TopicPartition, offset: int) -> NoReturn:
-        fail_at(error, task=str(self._spec.id), topic=tp.topic, partition=tp.partition, offset=offset)
+        self.fail_at(error, topic=tp.topic, partition=tp.partition, offset=offset)
+
+    def fail_at(self, error: BaseException, **place: str | int) -> NoReturn:
+        """Raise a failure at a place within the task; without one, it concerns no record."""
+        lines = self._spec.sub_topology.lines
+        fail_at(error, "Processing", node_of=self._node_of, lines=lines, task=str(self._spec.id), **place)

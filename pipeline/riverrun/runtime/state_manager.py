@@ -14,9 +14,10 @@ from riverrun.processor.operator import Closes
 from riverrun.records import counted
 from riverrun.runtime.compile import instantiate, watched
 from riverrun.runtime.context import GLOBAL_TASK, Environment, TaskContext
-from riverrun.runtime.failures import Failures, fail_at, user_code
+from riverrun.runtime.failures import Failures, user_code
 from riverrun.runtime.inputs import RecordQueue
 from riverrun.runtime.node_context import NodeContext
+from riverrun.runtime.node_frames import fail_at
 from riverrun.runtime.serde_places import KeyBytes, teller
 from riverrun.serde.serdes import BYTES
 from riverrun.state.api import PAUSED_AFTER, KeepsReads, StoreKind
@@ -75,6 +76,7 @@ class GlobalState:
         self._context = TaskContext(clock, environment=environment or Environment())
         self._failures = Failures(handlers or ErrorHandlers(), self._context, GLOBAL_TASK, _not_sent)
         self._backend = backend
+        self._lines = topology.lines
         self._opened = {
             topic: self._open(declared, application_id)
             for declared in topology.global_stores
@@ -139,8 +141,7 @@ class GlobalState:
             try:
                 queue.enter(key, value, timestamp, headers)
             except USER_ERRORS as error:
-                what = f"Processing for global store {opened.declared.store.name}"
-                fail_at(error, what, task=str(GLOBAL_TASK), topic=tp.topic, partition=tp.partition, offset=offset)
+                self._fail(error, opened, tp, offset)
         opened.store.flush()
         # Rows and position in one batch: a crash repeats no record and loses none.
         self._backend.write(opened.store.pending(), {tp: next_offset})
@@ -150,6 +151,14 @@ class GlobalState:
             self._first = min(filter(None, (self._first, self._context.failed[0])), key=_place)
             self._context.commit_failed()
             log.warning("%s", self.left_out())
+
+    def _fail(self, error: BaseException, opened: _Opened, tp: TopicPartition, offset: int) -> NoReturn:
+        def node_of(thing: object) -> str:
+            return opened.declared.processor.name if thing is opened.operator else ""
+
+        what = f"Processing for global store {opened.declared.store.name}"
+        place: dict[str, str | int] = {"topic": tp.topic, "partition": tp.partition, "offset": offset}
+        fail_at(error, what, node_of=node_of, lines=self._lines, task=str(GLOBAL_TASK), **place)
 
     def close(self) -> None:
         """Close the processors. The host closes the backend."""

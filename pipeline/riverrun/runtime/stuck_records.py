@@ -8,17 +8,13 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from opcode import opmap
-from types import CodeType
 from typing import TYPE_CHECKING
 
-from riverrun.generated import owner_before, owner_of
 from riverrun.intervals import repeating
 from riverrun.records import RAW_OFFSET, TopicPartition
-from riverrun.runtime.compile import sink, writer
-from riverrun.runtime.failures import Failures
 from riverrun.runtime.inputs import RecordQueue
 from riverrun.runtime.lookups import PendingLookups
+from riverrun.runtime.node_frames import node_at
 from riverrun.runtime.task import Task
 
 if TYPE_CHECKING:
@@ -29,17 +25,6 @@ log = logging.getLogger(__name__)
 
 NAMED_SECONDS = 10.0
 _LOOK_SECONDS = 2.0
-_PUNCTUATE = Failures.punctuate.__code__
-# Of operators, of inputs' queues, and of what chooses topics and partitions.
-_METHODS = frozenset({"process", "advance_stream_time", "finish", "head", "pop", "__call__"})
-# The functions of sinks that call serdes.
-_SINKS = frozenset(
-    code
-    for maker in (sink, writer)
-    for code in maker.__code__.co_consts
-    if isinstance(code, CodeType) and "node" in code.co_freevars
-)
-_RESUME = opmap["RESUME"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,34 +90,6 @@ def _place_in(frame: FrameType) -> tuple[TopicPartition, int] | None:
         topic, partition, offset = names["record"].place
         return TopicPartition(topic, partition), offset
     return None
-
-
-def node_at(frame: FrameType | None, node_of: Callable[[object], str]) -> str:
-    """Return the innermost node whose code has run, or has called what has run; empty if there is none."""
-    # Python handles a signal at the next call, so a function that has just been called has not taken the time. What ran
-    # before the call has: the caller, or in a generated function the node of the call before.
-    if frame is not None and _has_just_begun(frame):
-        frame = frame.f_back
-        if frame is not None and (node := owner_before(frame.f_code.co_filename, frame.f_lineno)):
-            return node
-    while frame is not None:
-        code = frame.f_code
-        node = owner_of(code.co_filename, frame.f_lineno)
-        if not node and code is _PUNCTUATE:
-            node = frame.f_locals["node"]
-        elif not node and code in _SINKS:
-            node = frame.f_locals["node"].name
-        elif not node and code.co_name in _METHODS:
-            node = node_of(frame.f_locals.get("self"))
-        if node:
-            return node
-        frame = frame.f_back
-    return ""
-
-
-def _has_just_begun(frame: FrameType) -> bool:
-    code, at = frame.f_code.co_code, frame.f_lasti
-    return 0 <= at < len(code) - 1 and code[at] == _RESUME and code[at + 1] == 0
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from riverrun.processor.operator import FollowsStreamTime
 from riverrun.runtime.barrier import BarrierHandler
 from riverrun.runtime.compile import compile_nodes
 from riverrun.runtime.context import Sources, TaskContext
-from riverrun.runtime.failures import Failures, fail_at
+from riverrun.runtime.failures import Failures
 from riverrun.runtime.inputs import PartitionGroup, RecordQueue
 from riverrun.runtime.layout import full_name
 from riverrun.runtime.lookups import PendingLookups, lookups_of
@@ -100,7 +100,7 @@ class Task:
         self._queues = PartitionGroup()
         self._packs: dict[TopicPartition, PackedInput] = {}
         self._keys = KeyBytes(teller(ports.watch))
-        self._processing = Processing(spec, self._context, self._queues)
+        self._processing = Processing(spec, self._context, self._queues, self.node_of)
         lookups = lookups_of(self._nodes)
         self._lookups = self._pending(lookups) if lookups else None
         self._barrier = BarrierHandler(self._queues, self._packs.__contains__)
@@ -361,7 +361,7 @@ class Task:
         try:
             fired = self._context.wall_clock_punctuations.fire(now_ms)
         except USER_ERRORS as error:
-            fail_at(error, task=str(self.spec.id))
+            self._processing.fail_at(error)
         self._has_progress |= fired > 0
         return fired
 
@@ -428,7 +428,7 @@ class Task:
         try:
             self.advance_stream_time(time_ms)
         except USER_ERRORS as error:
-            fail_at(error, task=str(self.spec.id))
+            self._processing.fail_at(error)
 
     @property
     def needs_commit(self) -> bool:
@@ -473,7 +473,7 @@ class Task:
         try:
             self._stores.flush()
         except USER_ERRORS as error:
-            fail_at(error, task=str(self.spec.id))
+            self._processing.fail_at(error)
 
     def _fail_to_log(self, store: str, error: RefusedRecordError) -> NoReturn:
         # A change collects many records, so only the range that was read since the last commit can be named.
@@ -505,7 +505,6 @@ class Task:
         from riverrun.runtime.event_loop import LOOKUPS, DaemonThreads  # noqa: PLC0415 - slow to load, and only look-ups need it
 
         return PendingLookups(
-            self.spec.id,
             lookups,
             self.spec.sub_topology,
             context=self._context,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -31,10 +31,11 @@ from riverrun.topology.nodes import SinkNode
 from riverrun.windows import millis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from datetime import timedelta
 
     from riverrun.config import StreamsConfig
+    from riverrun.processor.handlers import ErrorHandlers
     from riverrun.records import Headers, ValueAndTimestamp
     from riverrun.runtime.recorded_answers import Answers
     from riverrun.serde.api import Serde
@@ -133,13 +134,28 @@ class MemoryTopics:
         return len(self.logs.get(topic, [])) - self.read[topic]
 
 
+@dataclass(slots=True)
+class _Caching:
+    """Decides when tasks commit whose caches hold updates back, as workers do."""
+
+    settings: StreamsConfig
+    committed_at_ms: int
+
+    def is_due(self, now_ms: int, tasks: Collection[Task]) -> bool:
+        is_late = now_ms - self.committed_at_ms >= self.settings.commit_interval_ms
+        if is_late or any(task.commit_requested for task in tasks):
+            return True
+        most = self.settings.statestore_cache_max_bytes
+        return most > 0 and sum(task.held_back_bytes() for task in tasks) > most
+
+
 class TopologyTestDriver:
     """Runs a topology in memory (`org.apache.kafka.streams.TopologyTestDriver`).
 
     Each topic has one partition. For every input record, the driver processes it, punctuates by stream time and commits, so
-    caches never hold anything back. It then feeds records of internal topics back in until none is left. The wall clock
-    stands still unless it is advanced. Look-ups end within the call, in virtual time: timeouts and pauses between attempts
-    take no real time.
+    caches never hold anything back, unless `caching` is True. It then feeds records of internal topics back in until none is
+    left. The wall clock stands still unless it is advanced. Look-ups end within the call, in virtual time: timeouts and
+    pauses between attempts take no real time.
 
     >>> from riverrun import STRING, Consumed, Produced, StreamsBuilder
     >>> builder = StreamsBuilder()
@@ -160,6 +176,9 @@ class TopologyTestDriver:
         answers: Recorded answers of look-ups, or their file, instead of calls. If an answer is missing, the call that pipes the
             record fails, whatever handlers do.
         record_answers: A file for the answers of look-ups; they are really made, and recorded.
+        caching: Whether caches hold updates back, as in workers. The driver then commits when `commit` is called, and when the
+            wall clock is advanced by `commit.interval.ms`. It also commits when a processor asks for it, and when the caches
+            are full (`statestore.cache.max.bytes`). No record can be set aside.
 
     Raises:
         TopologyError: If the topology cannot run.
@@ -176,6 +195,7 @@ class TopologyTestDriver:
         schema_registry: Mapping[str, Any] | None = None,
         answers: Answers | None = None,
         record_answers: str | Path | None = None,
+        caching: bool = False,
     ) -> None:
         """Open the stores and start the tasks."""
         settings = given_settings(config, "TopologyTestDriver")
@@ -186,12 +206,15 @@ class TopologyTestDriver:
         def environment(task: str) -> Environment:
             return Environment(configs, Path(settings.state_dir) / application_id / task)
 
-        global_handlers = global_error_handlers(settings)
+        global_handlers, handlers = global_error_handlers(settings), error_handlers(settings)
+        if caching:
+            handlers = _without_setting_aside(handlers, settings)
         self._kinds = {name: builder.kind for name, builder in topology.stores.items()}
         self._kinds |= {declared.store.name: declared.store.kind for declared in topology.global_stores}
         self._processed = 0
         self._is_closed = False
         self._clock = MockClock(initial_wall_clock_time_ms)
+        self._caching = _Caching(settings, initial_wall_clock_time_ms) if caching else None
         self._topics = MemoryTopics()
         self._watch = ValueWatch()
         self._calls = VirtualLookups(self._clock)
@@ -208,7 +231,7 @@ class TopologyTestDriver:
         self._tasks: dict[TaskId, Task] = {}
         self._attempts: dict[TaskId, Attempts] = {}
         self._readers: dict[str, list[TaskId]] = {}
-        for spec in _task_specs(topology, settings, application_id, environment):
+        for spec in _task_specs(topology, settings, application_id, environment, handlers):
             ports = Ports(
                 self._topics,
                 MemoryBackend(),
@@ -283,10 +306,32 @@ class TopologyTestDriver:
         self._watch.forget_calls()
         for task_id, task in list(self._tasks.items()):
             task.punctuate_wall_clock()
-            # A record that is set aside must not undo this: another attempt schedules afresh.
-            self._commit(task)
+            if self._caching is None:
+                # A record that is set aside must not undo this: another attempt schedules afresh.
+                self._commit(task)
             self._process(task_id)
         self._settle()
+
+    def commit(self) -> None:
+        """Commit all tasks, until caches hold nothing back any more. Needed with `caching=True` only."""
+        self._check_open()
+        self._watch.forget_calls()
+        self._commit_all()
+        self._settle()
+
+    def _commit_all(self) -> None:
+        # What one task forwards may be held back by another one.
+        for _ in range(_MOST_ROUNDS):
+            waiting = [task for task in self._tasks.values() if task.needs_commit]
+            if not waiting:
+                break
+            for task in waiting:
+                self._commit(task)
+            self._drain()
+        else:
+            raise _endless(self._topics.inputs)
+        if self._caching is not None:
+            self._caching.committed_at_ms = self._clock.time_ms
 
     def get_state_store(self, name: str) -> Any:
         """Return a store of any kind, to read it or to set up a test.
@@ -418,6 +463,8 @@ class TopologyTestDriver:
         """Process all that follows, and report what was wrong with look-ups and values."""
         try:
             self._drain()
+            if self._caching is not None and self._caching.is_due(self._clock.time_ms, self._tasks.values()):
+                self._commit_all()
         finally:
             # A missing answer is the error of the test, even if a handler has skipped its record or something else failed.
             if not isinstance(self._lookups, VirtualLookups):
@@ -432,10 +479,8 @@ class TopologyTestDriver:
             # A round takes what had arrived at its start: what follows from it counts as the next round.
             for _ in range(len(self._topics.arrived)):
                 self._take_in(*self._topics.arrived.popleft())
-        topics = sorted({topic for topic, _ in self._topics.arrived})
-        if topics:
-            message = f"The topology has written to its own input {_MOST_ROUNDS} times in turn: {', '.join(topics)}"
-            raise StreamsError(message, hint="Write to another topic, or make sure that the loop ends.")
+        if self._topics.arrived:
+            raise _endless({topic for topic, _ in self._topics.arrived})
 
     def _take_in(self, topic: str, record: RawRecord) -> None:
         tp = TopicPartition(topic, 0)
@@ -452,7 +497,8 @@ class TopologyTestDriver:
             task = self._tasks[task_id]
             try:
                 done = self._taken(task)
-                self._commit(task)
+                if self._caching is None:
+                    self._commit(task)
             except SetAsideError as error:
                 self._topics.undo()
                 self._lookups.undo((*error.aside.tp, error.aside.record.offset))
@@ -497,11 +543,28 @@ def _lookups(
     return calls if record is None else RecordingLookups(calls, Path(record))
 
 
+def _endless(topics: Iterable[str]) -> StreamsError:
+    message = f"The topology has written to its own input {_MOST_ROUNDS} times in turn: {', '.join(sorted(topics))}"
+    return StreamsError(message, hint="Write to another topic, or make sure that the loop ends.")
+
+
+def _without_setting_aside(handlers: ErrorHandlers, settings: StreamsConfig) -> ErrorHandlers:
+    """Return handlers that cannot set a record aside, as this would undo the records before it since the last commit."""
+    if "set-aside" in {settings.processing_exception_handler, settings.production_exception_handler}:
+        message = "TopologyTestDriver: a record cannot be set aside with caching=True"
+        raise ConfigError(message, hint="Leave out caching=True: the driver then commits after each record.")
+    return replace(handlers, can_undo=False)
+
+
 def _task_specs(
-    topology: Topology, settings: StreamsConfig, application_id: str, environment: Callable[[str], Environment]
+    topology: Topology,
+    settings: StreamsConfig,
+    application_id: str,
+    environment: Callable[[str], Environment],
+    handlers: ErrorHandlers,
 ) -> Iterator[TaskSpec]:
     """Return the description of each task; a task of patterns that match nothing yet has no inputs."""
-    handlers, extractor = error_handlers(settings), timestamp_extractor(settings.default_timestamp_extractor)
+    extractor = timestamp_extractor(settings.default_timestamp_extractor)
     layout = plan_layout(topology, application_id, dict.fromkeys(topology.external_topics, 1))
     subs = {sub.id: sub for sub in topology.sub_topologies()}
     if settings.statestore_cache_max_bytes == 0:

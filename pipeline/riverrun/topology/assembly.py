@@ -30,6 +30,7 @@ def put_together(parts: Parts) -> Topology:
         topology.add_state_store(store, *sorted(parts.users[name]))
     for group in parts.copartitioned:
         topology.copartition(group)
+    topology.keep_lines(parts.lines)
     return topology
 
 

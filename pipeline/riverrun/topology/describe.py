@@ -5,6 +5,7 @@ Kafka Streams prints some names in the iteration order of Java's `HashSet` of st
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -44,12 +45,23 @@ def _spread(name: str) -> int:
     return code ^ code >> 16
 
 
-def describe(parts: Parts) -> str:
-    """Describe a topology as `InternalTopologyBuilder.TopologyDescription.toString` does."""
+def describe(parts: Parts, *, lines: bool = False) -> str:
+    """Describe a topology as `InternalTopologyBuilder.TopologyDescription.toString` does; with the users' lines, if asked."""
     _, global_ids = group_ids(parts)
     texts = {sub.id: _describe_sub_topology(sub) for sub in sub_topologies(parts)}
     texts |= {number: _describe_global_store(number, parts.global_stores[name]) for name, number in global_ids.items()}
-    return "Topologies:\n " + "".join(texts[number] for number in sorted(texts))
+    text = "Topologies:\n " + "".join(texts[number] for number in sorted(texts))
+    return _with_lines(text, parts.lines) if lines else text
+
+
+def _with_lines(text: str, lines: Mapping[str, str | None]) -> str:
+    """Add to the head of each node the line that makes it."""
+
+    def added(head: re.Match[str]) -> str:
+        line = lines.get(head["name"])
+        return head[0] if line is None else f"{head[0]}  # {line}"
+
+    return re.sub(r"^    (?:Source|Processor|Sink): (?P<name>\S+) .*$", added, text, flags=re.MULTILINE)
 
 
 def _describe_global_store(number: int, store: GlobalStore) -> str:

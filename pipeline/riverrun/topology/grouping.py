@@ -75,6 +75,7 @@ def _sub_topology(parts: Parts, group: int, nodes: tuple[Node, ...]) -> SubTopol
         stores=tuple(builder for name, builder in parts.stores.items() if users[name] & names),
         store_access=access,
         repartition_topics=frozenset(parts.repartition_topics),
+        lines={name: line for name in names if (line := parts.lines.get(name)) is not None},
     )
 
 

@@ -224,6 +224,7 @@ class SubTopology:
 
     Args:
         repartition_topics: The application's repartition topics, without its prefix.
+        lines: The lines of the user's code that made nodes, as `file:line`, by node, as far as they are known.
     """
 
     id: int
@@ -231,6 +232,7 @@ class SubTopology:
     stores: tuple[StoreBuilder, ...]
     store_access: dict[str, tuple[str, ...]] = field(default_factory=dict)
     repartition_topics: frozenset[str] = frozenset()
+    lines: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def sources(self) -> tuple[SourceNode, ...]:

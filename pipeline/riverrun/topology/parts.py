@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from riverrun.arguments import users_line
 from riverrun.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Parts:
         stores: Stores by name, in order of addition, except global stores.
         repartition_topics: Repartition topics by name, without the application's prefix.
         copartitioned: Groups of sources whose topics need the same number of partitions.
+        lines: The line of the user's code that made each node, as `file:line`; None if it is not known.
     """
 
     order: list[str] = field(default_factory=list)
@@ -31,6 +33,7 @@ class Parts:
     global_stores: dict[str, GlobalStore] = field(default_factory=dict)
     repartition_topics: dict[str, RepartitionTopic] = field(default_factory=dict)
     copartitioned: list[frozenset[str]] = field(default_factory=list)
+    lines: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -49,6 +52,7 @@ class Parts:
             global_stores=dict(self.global_stores),
             repartition_topics=dict(self.repartition_topics),
             copartitioned=list(self.copartitioned),
+            lines=dict(self.lines),
         )
 
     def copartitioned_topics(self) -> tuple[frozenset[str], ...]:
@@ -61,7 +65,12 @@ class Parts:
 
     def add(self, node: Node) -> None:
         self.nodes[node.name] = node
-        self.order.append(node.name)
+        self.note(node.name)
+
+    def note(self, name: str) -> None:
+        """Add a name to the order, with the line of the user's code that leads here."""
+        self.order.append(name)
+        self.lines[name] = users_line()
 
     def insert(self, node: Node, after: str) -> None:
         self.nodes[node.name] = node

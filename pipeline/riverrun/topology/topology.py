@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.arguments import EXTRACTOR, PARTITIONER, SERDE, SINK_TOPIC, STORE, SUPPLIER, takes
+from riverrun.arguments import EXTRACTOR, PARTITIONER, SERDE, SINK_TOPIC, STORE, SUPPLIER, optional, takes
 from riverrun.errors import TopologyError
 from riverrun.processor.suppliers import PROCESSOR, check_supplier, connected_stores
 from riverrun.records import AutoOffsetReset, is_legal_topic
@@ -28,7 +29,7 @@ from riverrun.topology.parts import Parts
 from riverrun.topology.svg import page, svg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from riverrun.partitioning import StreamPartitioner
     from riverrun.processor.api import Processor
@@ -64,7 +65,7 @@ class Topology:
         self._parts = Parts()
         self._fingerprint: tuple[int, str] | None = None
 
-    @takes(key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
+    @takes(key_serde=SERDE, value_serde=SERDE, timestamp_extractor=optional(EXTRACTOR))
     def add_source(
         self,
         name: str,
@@ -237,7 +238,9 @@ class Topology:
             self._parts.users[store].add(processor)
         return self
 
-    @takes(builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
+    @takes(
+        builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=optional(EXTRACTOR)
+    )
     def add_global_store(
         self,
         builder: StoreBuilder,
@@ -292,11 +295,14 @@ class Topology:
         if global_store.store.logging:
             raise TopologyError(f"Global store {global_store.store.name} must not have a changelog: its topic is one")
         _check_keeps_rows(global_store.store)
-        self._parts.order += [global_store.source.name, global_store.processor.name]
+        self._parts.note(global_store.source.name)
+        self._parts.note(global_store.processor.name)
         self._parts.global_stores[global_store.store.name] = global_store
         return self
 
-    @takes(builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
+    @takes(
+        builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=optional(EXTRACTOR)
+    )
     def add_read_only_state_store(
         self,
         builder: StoreBuilder,
@@ -353,6 +359,17 @@ class Topology:
         """Require that the topics of these sources have equal numbers of partitions."""
         self._parts.copartitioned.append(frozenset(sources))
         return self
+
+    @contextmanager
+    def made_at(self, line: str | None) -> Iterator[None]:
+        """Note that a line of the user's code makes all nodes that are added within this context."""
+        before = len(self._parts.order)
+        yield
+        self.keep_lines(dict.fromkeys(self._parts.order[before:], line))
+
+    def keep_lines(self, lines: Mapping[str, str | None]) -> None:
+        """Note the lines of the user's code that have made nodes."""
+        self._parts.lines.update(lines)
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -414,9 +431,18 @@ class Topology:
         """Return sub-topologies in the order in which bounded runs complete them; members of a cycle are together."""
         return levels(self.sub_topologies())
 
-    def describe(self) -> str:
-        """Return the text of Kafka Streams' `Topology.describe()`."""
-        return describe(self._parts)
+    def describe(self, *, lines: bool = False) -> str:
+        """Return the text of Kafka Streams' `Topology.describe()`.
+
+        Args:
+            lines: Whether to add, to each node, the line of your code that makes it, if known.
+        """
+        return describe(self._parts, lines=lines)
+
+    @property
+    def lines(self) -> Mapping[str, str]:
+        """Lines of your code that made nodes, as `file:line`, by node, as far as they are known."""
+        return {name: line for name, line in self._parts.lines.items() if line is not None}
 
     def mermaid(self) -> str:
         """Return the topology as a Mermaid flowchart, which GitHub and many editors draw."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,6 +34,7 @@ from riverrun.spark.tasks.work import admin_here
 from riverrun.transfers.batches import ExportBatch, unreadable
 from riverrun.transfers.jdbc import TOMBSTONE, JdbcTarget, WrittenRows
 from riverrun.transfers.specs import ExportSpec
+from riverrun.transfers.typed_records import TypedRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
     from riverrun.kafka.door import Kafka
     from riverrun.kafka.tombstones import Incomplete
+    from riverrun.serde.api import Serde
 
 _RECORDS_PER_TASK = 100_000
 _RECORD = (
@@ -52,9 +55,12 @@ _RECORD = (
 _SCHEMA = "_key binary, value binary, _timestamp timestamp, _partition int, _offset bigint"
 
 
-def records_of(spec: ExportSpec, batch: ExportBatch, kafka: Kafka, spark: Any, counted: Any) -> Any:
+def records_of(
+    spec: ExportSpec, batch: ExportBatch, kafka: Kafka, spark: Any, counted: Any, typed: TypedRecords | None
+) -> Any:
     """Return the records of a batch, which executors read; they add finished offsets to `counted` unless it is None."""
     texts = () if spec.is_binary and spec.schema is None else ("value",) if spec.is_binary else ("_key", "value")
+    texts = texts if typed is None else ()
     pieces = [
         (tp, OffsetRange(start, min(start + _RECORDS_PER_TASK, whole.end)))
         for tp, whole in batch.ranges.items()
@@ -66,11 +72,17 @@ def records_of(spec: ExportSpec, batch: ExportBatch, kafka: Kafka, spark: Any, c
             for number in numbers.column(0).to_pylist():
                 tp, wanted = pieces[number]
                 with on_executor():
-                    yield from _read_piece(tp, wanted, kafka, texts)
+                    found = _read_piece(tp, wanted, kafka, texts)
+                    yield from found if typed is None else typed.rows(found, partial(_place_of, tp.topic))
                 if counted is not None:
                     counted.add(wanted.size)
 
-    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(process, _SCHEMA)
+    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(process, _SCHEMA if typed is None else typed.schema)
+
+
+def _place_of(topic: str, batch: pa.RecordBatch, number: int) -> dict[str, str | int]:
+    places = {"partition": batch["_partition"], "offset": batch["_offset"]}
+    return {"topic": topic, **{name: column[number].as_py() for name, column in places.items()}}
 
 
 def _read_piece(tp: TopicPartition, wanted: OffsetRange, kafka: Kafka, texts: Collection[str]) -> Iterator[Any]:
@@ -122,6 +134,8 @@ def columns_of(spec: ExportSpec, frame: Any) -> Any:
     """Return the columns of the target: the value's, then key, time and place; for tables, also a mark of deletions."""
     from pyspark.sql import functions as f
 
+    if spec.app:
+        return frame
     place = ["_key", "_timestamp", "_partition", "_offset"]
     if spec.has_tables:
         frame, place = frame.withColumn(TOMBSTONE, f.col("value").isNull().cast("int")), [*place, TOMBSTONE]
@@ -174,14 +188,17 @@ def run_export(
     admin: Admin,
     spark: Any,
     *,
+    serdes: tuple[Serde[Any], Serde[Any]] | None = None,
     on_batch: Callable[[RunRange], None] = lambda _ranges: None,
 ) -> ExportSummary:
     """Export the records since the last export, after completing a failed one.
 
-    `spark` is a session, or a function that creates one, which is called only if there is something to export.
+    `spark` is a session, or a function that creates one, which is called only if there is something to export. `serdes` are
+    those of the application in `spec.app`, for keys and values.
     """
     topic = ControlTopic(admin, EXPORTS_TOPIC)
-    _check_spec(spec)
+    typed = None if serdes is None else TypedRecords(*serdes, marks_deletions=spec.has_tables)
+    _check_spec(spec, typed)
     admin.require([spec.topic], f"export {spec.id} reads")
     last = _last(topic, spec.id)
     _check_same_topic(spec, last, admin)
@@ -189,7 +206,7 @@ def run_export(
     done, session = [], lazily(spark)
     if not last.is_done:
         check_ranges(admin, last.ranges)
-        done.append(_write(spec, last, admin.kafka, session(), topic))
+        done.append(_write(spec, last, admin.kafka, session(), topic, typed))
         on_batch(RunRange(last.ranges))
         last = done[-1].batch or last
     new = _next_batch(spec, last, admin)
@@ -197,19 +214,22 @@ def run_export(
         _check_free(spec, new, session())
         # Before any row: an attempt that fails is repeated with the same range.
         topic.write(spec.id, {spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
-        done.append(_write(spec, new, admin.kafka, session(), topic))
+        done.append(_write(spec, new, admin.kafka, session(), topic, typed))
         on_batch(RunRange(new.ranges))
     batch = done[-1].batch if done else None
     return ExportSummary(batch, sum(each.read for each in done), sum(each.written for each in done))
 
 
-def _check_spec(spec: ExportSpec) -> None:
+def _check_spec(spec: ExportSpec, typed: TypedRecords | None) -> None:
+    if spec.app and (spec.schema is not None or spec.is_binary):
+        message = f"The serdes of {spec.app} make the columns, not a schema, and not bytes"
+        raise ConfigError(message, hint="Leave out --app, or leave out --schema and --binary.")
     if spec.has_tables:
         JdbcTarget(spec.target, spec.options, spec.key).check()
     elif spec.key:
         message = f"Format {spec.format} cannot replace rows by key"
         raise ConfigError(message, hint="--key is for --format jdbc.")
-    if spec.is_binary and spec.format.lower() == "csv":
+    if spec.format.lower() == "csv" and (spec.is_binary or (typed is not None and typed.binary)):
         message = "Format csv cannot hold bytes: Spark would write text such as [FF FE]"
         raise ConfigError(message, hint="Leave out --binary, or choose a format with bytes: --format parquet.")
 
@@ -332,11 +352,12 @@ def _write(
     kafka: Kafka,
     spark: Any,
     topic: ControlTopic,
+    typed: TypedRecords | None,
 ) -> ExportSummary:
     """Write a batch, and record that it is done."""
     # Spark Connect has no accumulators, so progress is not shown there.
     counted = spark.sparkContext.accumulator(0) if is_followed() and has_jvm(spark) else None
-    records = records_of(spec, batch, kafka, spark, counted)
+    records = records_of(spec, batch, kafka, spark, counted, typed)
     offsets = RunRange(batch.ranges).size
     with (
         polling_progress(f"export {spec.id}", lambda: (counted.value if counted else 0, offsets)),

@@ -21,6 +21,9 @@ class ExportSpec:
             get only new records.
         key: Columns of a `jdbc` target by which rows replace others (PostgreSQL). Of several records the last counts. With
             `_key`, the record's key, a record without a value deletes its row. None: rows are only added.
+        app: Name of an application that reads or writes the topic: its serdes make the columns. Fields of values, keys of any
+            kind and windows (`_window_start`, `_window_end`) become columns. Not with `schema` and `is_binary`.
+        version: Its version; by default the live one.
     """
 
     topic: str
@@ -32,6 +35,8 @@ class ExportSpec:
     is_binary: bool = False
     name: str = ""
     key: tuple[str, ...] = ()
+    app: str = ""
+    version: str | None = None
 
     @property
     def id(self) -> str:

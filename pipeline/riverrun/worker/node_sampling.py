@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from riverrun.intervals import repeating
-from riverrun.runtime.stuck_records import node_at
+from riverrun.runtime.node_frames import node_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

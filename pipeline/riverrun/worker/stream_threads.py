@@ -370,7 +370,7 @@ def _ended(stream: StreamThreadProcess) -> FailedRecord:
     return FailedRecord(
         at_ms=SystemClock().now_ms(),
         task=str(place.get("task", "")),
-        node=stream.stuck.node if stream.stuck is not None else "",
+        node=stream.stuck.node if stream.stuck is not None else str(place.get("node", "")),
         topic=str(place.get("topic", "")),
         partition=int(place.get("partition", -1)),
         offset=int(place.get("offset", -1)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -208,6 +208,15 @@ def test_data_docs_have_a_page_of_each_check_and_actions_are_taken(
     assert list((docs / "results").rglob("*.json"))
     assert (tmp_path / "result").read_text() == "False"
     assert "the action file of a check failed" in caplog.text
+
+
+def test_the_id_of_a_check_is_not_taken_for_a_time(tmp_path: Path) -> None:
+    expectation = gxe.ExpectColumnValuesToBeBetween(column="flights", max_value=200, severity="warning")
+    before = datetime.now(UTC)
+    verdict = judged(tmp_path, expectation, report=GateReport("dec6a250", tmp_path / "docs"), keys=["_key"])
+    (page,) = verdict.pages.values()
+    at = datetime.strptime(page.split("/dec6a250/")[1].split("/")[0], "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
+    assert before - timedelta(milliseconds=1) <= at <= datetime.now(UTC)
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o750])

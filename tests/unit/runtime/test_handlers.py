@@ -254,12 +254,18 @@ def test_retry_of_user_code_is_fail() -> None:
         ("tests.handlers:missing", "no attribute 'missing'"),
         ("no.such.module:x", "cannot be imported"),
         ("tests.handlers:not_a_handler", "cannot be called as an exception handler"),
+        (
+            "tests.handlers:of_two",
+            r"must be a function of \(context, record, exception\), but of_two takes \(_context, _record\)",
+        ),
+        ("tests.handlers:NeedsATopic", r"NeedsATopic raised TypeError: .* missing 1 required .*'topic'"),
         ("riverrun:JSON", "cannot be called as an exception handler"),
     ],
 )
 def test_a_handler_that_is_none_is_refused_at_the_start(handler: str, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
-        run(mapped(), processing_exception_handler=handler)
+    for asked in ("deserialization", "processing", "production"):
+        with pytest.raises(ConfigError, match=complaint):
+            run(mapped(), **{f"{asked}_exception_handler": handler})
 
 
 class Punctuating:

@@ -30,7 +30,7 @@ from riverrun import (
     StreamsBuilder,
     session_windowed,
 )
-from riverrun.runtime.stuck_records import node_at
+from riverrun.runtime.node_frames import node_at
 from riverrun.testing import TopologyTestDriver
 from riverrun.worker.node_sampling import SIGNAL, NodeTimes, sampled, signalled
 from riverrun.worker.spawning import start_child

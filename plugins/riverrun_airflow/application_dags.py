@@ -55,6 +55,7 @@ Runs of one application never overlap: they share the pool `{pool}`.
 _BACKFILL = """
 Processes a chosen range of **{app}**, by times or offsets, exactly once. Processed records stay as they are. With *recompute*,
 rows of tables from one time to another are computed again; those that differ are judged, then published as corrections. With
+*downstream*, the applications that read them follow, and are compared; what cannot be restated has to be left out by name. With
 *dry run*, nothing is committed, and the log shows what would be written.
 """
 _RELEASE = """
@@ -178,6 +179,10 @@ def backfill(place: ProjectPlace, app: AppConfig) -> DAG:
             default=False, type="boolean", description="compute rows of tables between from and to, two times, again"
         ),
         "approve": Param("", type="string", description="to publish them despite warnings: the id of their verdict"),
+        "downstream": Param(
+            default=False, type="boolean", description="restate all that follows from these tables as well"
+        ),
+        "without": Param("", type="string", description="leave out members that cannot be restated, by commas"),
     }
     with _dag(f"{app.name}__backfill", place, app, _BACKFILL, params=params) as dag:
         place.chain(
@@ -188,6 +193,8 @@ def backfill(place: ProjectPlace, app: AppConfig) -> DAG:
             version=choose,
             recompute_from="{{ params['from'] if params['recompute'] else '' }}",
             approve="{{ params['approve'] }}",
+            downstream="{{ params['downstream'] }}",
+            without="{{ params['without'] }}",
             advance_stream_time_to="{{ params['advance_stream_time_to'] }}",
             dry="{{ params['dry_run'] }}",
             **place.told_of_failures,

@@ -12,12 +12,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import great_expectations.expectations as gxe
+import msgspec
 import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced
 from riverrun.cli.main import main
 from riverrun.errors import ApprovalNeededError, ConfigError, ReleaseError, UnderWayError
 from riverrun.testing import Cluster
+from riverrun_airflow import sessions
+from riverrun_airflow.work_requests import RunRequest
 from tests.depth import depth
 
 if TYPE_CHECKING:
@@ -388,6 +391,17 @@ def test_a_run_of_a_reader_that_is_held_back_is_decided_on(cluster: Cluster, tmp
     limit.write_text("10000")
     assert scene.restatement(range(2, 9)).run().corrections == 0
     assert scene.table("more") == right
+
+
+def test_a_task_of_airflow_restates_and_says_what_follows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "front_door", lambda *_: scene.project)
+    wanted = RunRequest("payments", "committed", at(9), recompute_from=at(2), downstream=True)
+    with pytest.raises(ReleaseError, match="cannot be restated: to-counts"):
+        sessions.recompute(scene.project.config, wanted)
+    without = ("to-counts", "to-of-counts")
+    done = sessions.recompute(scene.project.config, msgspec.structs.replace(wanted, without=without))
+    assert done == {"compared": 4, "corrections": 1, "corrected": done["corrected"]}
+    assert {name: scene.table(name) for name in ("sums", "more")}.items() <= scene.expected(set()).items()
 
 
 CODE = """

@@ -201,6 +201,25 @@ class Restatement:
         first = self._backfill().run()
         return RestatementOutcome(plan, first, tuple(map(self._brought, plan.readers)))
 
+    def recompute(
+        self, on_plan: Callable[[RestatementPlan], None] = lambda _plan: None
+    ) -> tuple[Repair | None, tuple[ReaderOutcome, ...]]:
+        """Do as `run`, but leave what the application itself has not processed yet.
+
+        Args:
+            on_plan: As in `run`.
+
+        Returns:
+            The rows of the application that were corrected, as of `Backfill.recompute`, and the results of the readers.
+
+        Raises:
+            StreamsError: As `run`.
+        """
+        plan = self.plan()
+        plan.require_restatable()
+        on_plan(plan)
+        return self._backfill().recompute(), tuple(map(self._brought, plan.readers))
+
     def _backfill(self) -> Backfill:
         return backfill_of(self._app, *self._interval, self._options)
 

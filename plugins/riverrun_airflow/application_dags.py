@@ -94,8 +94,9 @@ class ProjectPlace:
         config: Path of `streams.toml`; empty if tasks are to ask the connection.
         connection: Id of the connection.
         default_args: Arguments of all tasks, as Airflow's `default_args`.
-        notices: Notifiers that are called on failures.
+        notices: Notifiers that are called on failures, and when a person is asked.
         operator_args: Arguments of the operators by step, or by application and step (`clicks.gate`).
+        asks_about_held: Whether runs ask a person what becomes of outputs that their gate holds back.
     """
 
     config: str
@@ -103,6 +104,12 @@ class ProjectPlace:
     default_args: Mapping[str, Any] = field(default_factory=dict)
     notices: Notices = field(default_factory=Notices)
     operator_args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    asks_about_held: bool = False
+
+    @property
+    def told_of_questions(self) -> dict[str, Any]:
+        """Arguments of tasks that ask a person."""
+        return {"notifiers": [*self.notices.waiting]} if self.notices.waiting else {}
 
     @property
     def told_of_failures(self) -> dict[str, Any]:
@@ -124,8 +131,10 @@ class ProjectPlace:
         }
 
     def chain(self, app: AppConfig, step: str, **arguments: Any) -> None:
-        """Make the only task of a DAG."""
-        Tasks(app.name, self.config, self.connection, self.operator_args_of(app, **{step: arguments})).chain([step])
+        """Make the only task of a DAG; after a run that may hold outputs back, also the one that asks what becomes of them."""
+        steps = [step, "decide"] if step == "run" and app.gate and self.asks_about_held else [step]
+        given = self.operator_args_of(app, **{step: arguments, "decide": {"retries": 0, **self.told_of_questions}})
+        Tasks(app.name, self.config, self.connection, given).chain(steps)
 
 
 def bounded_run(place: ProjectPlace, app: AppConfig) -> DAG:
@@ -221,7 +230,8 @@ def release(place: ProjectPlace, app: AppConfig) -> DAG:
         start={"carry": "{{ params['carry'] }}"},
         gate=place.told_of_failures,
         watch={"minutes": "{{ params['watch_minutes'] }}", "max_lag": "{{ params['max_lag'] }}"},
-        settle={"then": "{{ params['then'] }}"},
+        approve=place.told_of_questions,
+        settle={"then": "{{ params['then'] }}", **place.told_of_questions},
     )
 
     def group(group_id: str, *steps: str) -> RiverrunTaskGroup:

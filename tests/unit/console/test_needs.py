@@ -1,4 +1,4 @@
-"""What the console of a project says that needs a person."""
+"""The console of a project names what needs a person."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def upper(builder: StreamsBuilder) -> Topology:
 
 
 def told(project: Riverrun) -> list[str]:
-    """What is told of the only application, looked at in this thread, as the cluster wants it."""
+    """Look at the only application in this thread, as the cluster wants it."""
     admin = project.cluster.admin
     with ThreadPoolExecutor() as threads:
         app = _AppLook(project, "upper", threads)

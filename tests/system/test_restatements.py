@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from riverrun import KStream, KTable, Riverrun, StreamsBuilder, Topology
     from riverrun.project.restatement import Restatement
-    from riverrun.testing import ClusterWorker
+    from riverrun.simulation.cluster import ClusterWorker
     from tests.brokers import Broker
 
 PARTITIONS = 2
@@ -330,6 +330,21 @@ def test_sums_change_from_the_interval_on(scene: Scene) -> None:
     assert {topic: str(times) for topic, times in chosen.readers[0].compared.items()} == {
         "sums": f"from {at(2).replace('+', '.000+')} on"
     }
+
+
+def test_a_reader_without_inputs_of_its_own_has_nothing_to_process(cluster: Cluster) -> None:
+    def known(builder: StreamsBuilder) -> Topology:
+        builder.global_table("t0", ROWS, Materialized(STRING, LONG, name="known"))
+        return builder.build()
+
+    scene = Scene(cluster, ())
+    scene.project.app("known", known, config=LOCAL)
+    scene.pay(range(10), random.Random(1))
+    scene.project.app("payments").run()
+    scene.spoil("t0", "a0", 99, 4)
+    done = scene.restatement(range(2, 9)).run()
+    assert [(each.reader.app, each.run, each.repair) for each in done.readers] == [("known", None, None)]
+    assert (done.corrections, scene.table("t0")) == (1, scene.expected(set())["t0"])
 
 
 def test_rows_of_a_reader_that_others_have_spoiled_are_corrected_as_well(scene: Scene) -> None:

@@ -285,6 +285,9 @@ class Restatement:
         topics = connected.resolved().topology.source_topics
         partitions = connected.admin.partitions(topics)
         tps = [TopicPartition(topic, number) for topic, count in partitions.items() for number in range(count)]
+        # A global table is read by each instance for itself.
+        if not tps:
+            return ReaderOutcome(reader)
         # All inputs: an application that processes them by their times must not process one alone.
         to = str(OffsetVector(connected.admin.stable_end_offsets(tps)))
         options = RunOptions(gate=self._options.gate)

@@ -232,12 +232,12 @@ def test_whatever_follows_is_restated_wherever_the_command_is_killed(seed: int) 
             cluster.advance(timedelta(minutes=1))
         by_other_code = chosen.random() < 0.5
         options = {"version": "v2"} if by_other_code else {"from_beginning": chosen.random() < 0.5}
-        restate(scene, minutes, chosen, options)
+        left = restate(scene, minutes, chosen, options, workers)
         # Rows that others have spoiled are in the interval by that, and computed by the code that computes it.
         inside = {key for key, (_, minute) in scene.paid.items() if minute in minutes or key in spoiled}
         expected = scene.expected(inside if by_other_code else set())
         assert {name: scene.table(name) for name in expected} == expected, scene.steps
-        for worker in workers:
+        for worker in left:
             worker.stop(timedelta(minutes=2))
 
 
@@ -247,21 +247,26 @@ def start_some(scene: Scene, chosen: random.Random) -> list[ClusterWorker]:
     return [scene.cluster.start_worker(scene.project.app(name), name) for name in names]
 
 
-def restate(scene: Scene, minutes: range, chosen: random.Random, options: dict[str, Any]) -> None:
-    """Restate, in processes that are killed, and at last in one that is not."""
+def restate(
+    scene: Scene, minutes: range, chosen: random.Random, options: dict[str, Any], workers: list[ClusterWorker]
+) -> list[ClusterWorker]:
+    """Restate, in processes that are killed, as some workers are, and at last in one that is not. Return the workers left."""
+    left = list(workers)
     for _ in range(chosen.randint(0, 3)):
         host = scene.cluster.start("killed", scene.restatement(minutes, **options).run)
         scene.cluster.advance(timedelta(milliseconds=chosen.randrange(5_000)))
+        if left and chosen.random() < 0.3:
+            left.pop().kill()
         host.kill()
     for _ in range(5):
         host = scene.cluster.start("last", scene.restatement(minutes, **options).run)
         try:
             host.join(LONG_ENOUGH)
         except UnderWayError:
-            # Brokers do not know yet that a run has died.
+            # Brokers do not know yet that a host has died.
             scene.cluster.advance(timedelta(minutes=1))
         else:
-            return
+            return left
     raise AssertionError
 
 

@@ -18,7 +18,7 @@ from riverrun.hosting.release import ACTIONS
 from riverrun_airflow.sessions import is_worth_another_attempt, of_ended_java
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 
@@ -39,6 +39,7 @@ _PHRASES = re.compile(
         | check[ ](?P<checked>{_APP})
     )`?
     | riverrun[ ][^`;\n]*  # other commands have no DAG: they stay
+    | (?P<without>--without[ ](?:"[^"]+"|\S+)(?:[ ]--without[ ](?:"[^"]+"|\S+))*)
     | --(?P<option>[a-z][a-z-]*)(?:(?<=approve)[ ](?P<approval>[\w-]*\w))?""",
     re.VERBOSE,
 )
@@ -56,6 +57,8 @@ def in_airflow(text: str) -> str:
     'The end (`to`) must not lie before the start (`from`).'
     >>> in_airflow("Look at them, then repeat it with --approve c1")
     'Look at them, then repeat it with approve=c1'
+    >>> in_airflow('Leave them out: --without visits --without "export lake"')
+    'Leave them out: without=visits,export lake'
     >>> in_airflow("Complete it: riverrun release cut till"), in_airflow("`riverrun release abort till` deletes it.")
     ('Complete it: clear the task cut of till__release', '`riverrun release abort till` deletes it.')
     """
@@ -79,10 +82,19 @@ def _in_airflow(found: re.Match[str]) -> str:
         return f"trigger {given['started']}__release{version}"
     if given["checked"]:
         return f"trigger {given['checked']}__quality"
-    if given["option"]:
-        named = _ARGUMENTS.get(given["option"], given["option"].replace("-", "_"))
-        return f"{named}={given['approval']}" if given["approval"] else f"`{named}`"
-    return found[0]
+    return _parameter(given) or found[0]
+
+
+def _parameter(given: Mapping[str, str | None]) -> str:
+    """Return an option as the parameter of a DAG; empty if there is none."""
+    if given["without"]:
+        # Names with spaces are in quotes.
+        names = (name.strip(' "') for name in given["without"].split("--without ") if name)
+        return f"without={','.join(names)}"
+    if not given["option"]:
+        return ""
+    named = _ARGUMENTS.get(given["option"], given["option"].replace("-", "_"))
+    return f"{named}={given['approval']}" if given["approval"] else f"`{named}`"
 
 
 def acting(action: Callable[[], T]) -> T:

@@ -55,6 +55,7 @@ Runs of one application never overlap: they share the pool `{pool}`.
 _BACKFILL = """
 Processes a chosen range of **{app}**, by times or offsets, exactly once. Processed records stay as they are. With *recompute*,
 rows of tables from one time to another are computed again; those that differ are judged, then published as corrections. With
+*downstream*, the applications that read them follow, and are compared; what cannot be restated has to be left out by name. With
 *dry run*, nothing is committed, and the log shows what would be written.
 """
 _RELEASE = """
@@ -93,8 +94,9 @@ class ProjectPlace:
         config: Path of `streams.toml`; empty if tasks are to ask the connection.
         connection: Id of the connection.
         default_args: Arguments of all tasks, as Airflow's `default_args`.
-        notices: Notifiers that are called on failures.
+        notices: Notifiers that are called on failures, and when a person is asked.
         operator_args: Arguments of the operators by step, or by application and step (`clicks.gate`).
+        asks_about_held: Whether runs ask a person what becomes of outputs that their gate holds back.
     """
 
     config: str
@@ -102,6 +104,12 @@ class ProjectPlace:
     default_args: Mapping[str, Any] = field(default_factory=dict)
     notices: Notices = field(default_factory=Notices)
     operator_args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    asks_about_held: bool = False
+
+    @property
+    def told_of_questions(self) -> dict[str, Any]:
+        """Arguments of tasks that ask a person."""
+        return {"notifiers": [*self.notices.waiting]} if self.notices.waiting else {}
 
     @property
     def told_of_failures(self) -> dict[str, Any]:
@@ -123,8 +131,10 @@ class ProjectPlace:
         }
 
     def chain(self, app: AppConfig, step: str, **arguments: Any) -> None:
-        """Make the only task of a DAG."""
-        Tasks(app.name, self.config, self.connection, self.operator_args_of(app, **{step: arguments})).chain([step])
+        """Make the only task of a DAG; after a run that may hold outputs back, also the one that asks what becomes of them."""
+        steps = [step, "decide"] if step == "run" and app.gate and self.asks_about_held else [step]
+        given = self.operator_args_of(app, **{step: arguments, "decide": {"retries": 0, **self.told_of_questions}})
+        Tasks(app.name, self.config, self.connection, given).chain(steps)
 
 
 def bounded_run(place: ProjectPlace, app: AppConfig) -> DAG:
@@ -178,6 +188,10 @@ def backfill(place: ProjectPlace, app: AppConfig) -> DAG:
             default=False, type="boolean", description="compute rows of tables between from and to, two times, again"
         ),
         "approve": Param("", type="string", description="to publish them despite warnings: the id of their verdict"),
+        "downstream": Param(
+            default=False, type="boolean", description="restate all that follows from these tables as well"
+        ),
+        "without": Param("", type="string", description="leave out members that cannot be restated, by commas"),
     }
     with _dag(f"{app.name}__backfill", place, app, _BACKFILL, params=params) as dag:
         place.chain(
@@ -188,6 +202,8 @@ def backfill(place: ProjectPlace, app: AppConfig) -> DAG:
             version=choose,
             recompute_from="{{ params['from'] if params['recompute'] else '' }}",
             approve="{{ params['approve'] }}",
+            downstream="{{ params['downstream'] }}",
+            without="{{ params['without'] }}",
             advance_stream_time_to="{{ params['advance_stream_time_to'] }}",
             dry="{{ params['dry_run'] }}",
             **place.told_of_failures,
@@ -214,7 +230,8 @@ def release(place: ProjectPlace, app: AppConfig) -> DAG:
         start={"carry": "{{ params['carry'] }}"},
         gate=place.told_of_failures,
         watch={"minutes": "{{ params['watch_minutes'] }}", "max_lag": "{{ params['max_lag'] }}"},
-        settle={"then": "{{ params['then'] }}"},
+        approve=place.told_of_questions,
+        settle={"then": "{{ params['then'] }}", **place.told_of_questions},
     )
 
     def group(group_id: str, *steps: str) -> RiverrunTaskGroup:

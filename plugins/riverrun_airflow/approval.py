@@ -1,4 +1,4 @@
-"""Asks a user for an approval, which is bound to the verdict that was shown."""
+"""Asks a user for an approval or a decision, which is bound to the verdict that was shown."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.branch import BaseBranchOperator
 from airflow.providers.standard.operators.hitl import HITLBranchOperator, HITLOperator
+from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun_airflow.acting import acting
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink, documented
-from riverrun_airflow.sessions import releaser_of
+from riverrun_airflow.sessions import held_by, releaser_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.gated import GateVerdict
     from riverrun.hosting.release import Release
+    from riverrun.releases.gated_run import GatedRuns
     from riverrun.releases.releaser import Releaser
     from riverrun.releases.rows import DifferentRow
 
 APPROVE, REJECT = "Approve", "Reject"
 RETIRE, ROLL_BACK, KEEP = "Retire the previous version", "Roll back", "Keep both"
-_SHOWN_VERDICT = "verdict"
+PUBLISH_HELD, JUDGE_HELD, DISCARD_HELD = "Publish", "Judge again", "Discard the run"
+_SHOWN_VERDICT, _SHOWN_RUN = "verdict", "run"
 _SHOWN_ROWS = 20
 
 
@@ -146,6 +149,73 @@ class VerdictBranchOperator(BaseBranchOperator):
         """Return the id of the task that follows."""
         found = acting(lambda: verdict_of(release_of(self.config, self.riverrun_conn_id, self.app), self.verdict))
         return self.asking if found.needs_approval else self.clean
+
+
+class HeldRunQuestion(HITLOperator):
+    """Asks a person what becomes of the outputs of a run that its gate holds back, and does it (`riverrun held`).
+
+    It follows the task of a run that has failed. If no outputs are held back, it fails as well, so the DAG's run does too.
+    The answer is about the run and the verdict that were shown.
+
+    Args:
+        app: Name of the application, as in `[apps.NAME]`.
+    """
+
+    template_fields: Sequence[str] = ("subject", "body", "config", "app", "riverrun_conn_id")
+    operator_extra_links = (ApplicationLink(),)
+    ui_color = "#fdf3d8"
+
+    def __init__(self, *, app: str, config: str = "", riverrun_conn_id: str = CONNECTION, **kwargs: Any) -> None:
+        given: dict[str, Any] = {"subject": f"Held outputs of {app}", "trigger_rule": TriggerRule.ONE_FAILED}
+        given["options"] = [PUBLISH_HELD, JUDGE_HELD, DISCARD_HELD]
+        super().__init__(**{**given, **documented(self, kwargs)})
+        self.app = app
+        self.config = config
+        self.riverrun_conn_id = riverrun_conn_id
+
+    def execute(self, context: Context) -> Any:
+        """Ask and defer the task, which frees its slot; fail if nothing is held back."""
+        run = acting(lambda: self._held("").status())
+        if run is None or run.verdict is None:
+            raise AirflowFailException(f"{self.app}: the run has failed, and holds no outputs back: its log says why")
+        self.subject = f"{self.app}: what becomes of the outputs of run {run.id}?"
+        self.body = said_of(run.verdict, ())
+        if run.verdict.critical:
+            self.options = [JUDGE_HELD, DISCARD_HELD]
+            failed = "\n".join(f"- {_text(name)}: {_text(run.verdict.outcomes[name])}" for name in run.verdict.critical)
+            self.body = f"{self.body}\n\nCritical:\n\n{failed}"
+        store: Any = context["task_state_store"]
+        store.set(_SHOWN_RUN, [run.id, run.verdict.id])
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Handle the answer: publish the outputs, judge them again and publish them if they pass, or discard the run."""
+        (chosen,) = super().execute_complete(context, event)["chosen_options"]
+        store: Any = context["task_state_store"]
+        shown, verdict = store.get(_SHOWN_RUN)
+        name = (event.get("responded_by_user") or {}).get("name") or "nobody"
+        held = self._held(f"airflow:{name} ({self.dag_id}/{context['run_id']})")
+        return acting(lambda: self._decided(held, chosen, shown, verdict))
+
+    def _decided(self, held: GatedRuns, chosen: str, shown: str, verdict: str) -> dict[str, Any]:
+        run = held.status()
+        if run is None or run.id != shown:
+            raise AirflowFailException(f"{self.app}: the outputs of run {shown} are not held back any more")
+        told = {"app": self.app, "action": chosen, "run": shown}
+        if chosen == DISCARD_HELD:
+            held.discard()
+            return {**told, "records": 0}
+        if chosen == JUDGE_HELD:
+            found = held.judge()
+            self.log.info("%s", found)
+            if found.critical or found.needs_approval:
+                message = f"{self.app}: the outputs do not pass: {', '.join([*found.critical, *found.warnings])}"
+                raise AirflowFailException(f"{message}\nHint: Clear this task to be asked about verdict {found.id}.")
+            verdict = found.id
+        return {**told, "records": held.publish(verdict).records}
+
+    def _held(self, by: str) -> GatedRuns:
+        return held_by(located(self.config, self.riverrun_conn_id).project(), self.app, by)
 
 
 class SettlementOperator(HITLBranchOperator):

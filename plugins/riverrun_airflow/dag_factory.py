@@ -45,6 +45,7 @@ def dags(
     select: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
     operator_args: Mapping[str, Mapping[str, Any]] | None = None,
+    asks_about_held: bool = False,
 ) -> dict[str, DAG]:
     """Return the DAGs of a project, by id.
 
@@ -53,11 +54,13 @@ def dags(
             says.
         riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         default_args: Arguments of all tasks: owner, callbacks, retries.
-        notices: Notifiers of failed gates and checks, late runs, and versions that fall behind.
+        notices: Notifiers of failed gates and checks, decisions that wait, late runs, and versions that fall behind.
         select: Names of applications and archives that get DAGs, or patterns such as `shop-*`; all by default.
         exclude: Names or patterns of those that get none.
         operator_args: Arguments of the operators by step (`{"run": {"engine": "spark"}, "archive": {"retries": 0}}`), for one
             application or archive as `clicks.run`. They override those of these DAGs.
+        asks_about_held: Whether a run whose gate holds outputs back is followed by a required action: publish them, judge them
+            again, or discard the run. Without it, `<app>__held` is triggered by hand. The run of the DAG waits for the answer.
 
     Returns:
         The DAGs. Where the declaration of an application or archive has an error, one shows it; the others are not affected.
@@ -71,7 +74,12 @@ def dags(
     known = [*STEPS, ARCHIVE, *(f"{name}.{step}" for name in names for step in STEPS)]
     given = checked(operator_args or {}, [*known, *(f"{name}.{ARCHIVE}" for name in archives)])
     place = ProjectPlace(
-        str(config), riverrun_conn_id, {**_RETRIES, **(default_args or {})}, notices or Notices(), given
+        str(config),
+        riverrun_conn_id,
+        {**_RETRIES, **(default_args or {})},
+        notices or Notices(),
+        given,
+        asks_about_held=asks_about_held,
     )
     kind = "application or archive" if archives else "application"
     chosen = selected(list(dict.fromkeys([*names, *archives])), select, exclude, kind=kind)

@@ -1,4 +1,4 @@
-"""Notifies others of failed gates and checks, late runs, and versions that fall behind."""
+"""Notifies others of failed gates and checks, decisions that wait, late runs, and versions that fall behind."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class Notices:
         look_schedule: Cron expression of these polls; by default, there are none.
         late: Airflow's callback for a scheduled run that is not done in time: `AsyncCallback(...)`, or `SyncCallback(...)`.
         late_after: Maximum time of a run, from when it is queued.
+        waiting: Airflow's notifiers, or other functions of a context. They are called when a person is asked: about the
+            warnings of a release, about the previous version, and with `dags(asks_about_held=True)` about held outputs.
     """
 
     failed: Sequence[Callable[[Context], None]] = ()
@@ -45,6 +47,7 @@ class Notices:
     look_schedule: str | None = None
     late: AsyncCallback | SyncCallback | None = None
     late_after: timedelta | None = None
+    waiting: Sequence[Callable[[Context], None]] = ()
 
     @property
     def deadline(self) -> DeadlineAlert | None:

@@ -81,10 +81,20 @@ class _Recomputation:
     recompute_topics: str = ""
     approve: str = ""
     announce_corrections: bool = True
+    downstream: bool | str = False
+    without: str = ""
 
     def options(self) -> BackfillOptions:
-        topics = tuple(filter(None, map(str.strip, self.recompute_topics.split(","))))
+        topics = _listed(self.recompute_topics)
         return BackfillOptions(topics, None, self.approve, truth("from_beginning", self.from_beginning))
+
+    def reach(self) -> dict[str, Any]:
+        """Return whether what follows is restated as well, and which members are left out."""
+        return {"downstream": truth("downstream", self.downstream), "without": _listed(self.without)}
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 class BoundedRunOperator(BaseOperator):
@@ -112,6 +122,8 @@ class BoundedRunOperator(BaseOperator):
         from_beginning: As in `AppRuns.backfill`.
         recompute_topics: Public tables to compute again, separated by commas; all if it is empty.
         approve: The id of a verdict on these rows whose warnings are approved.
+        downstream: Whether all that follows from these tables is restated as well (`riverrun backfill --downstream`).
+        without: Members that cannot be restated and are left out then, separated by commas.
         skip_if_empty: Whether the task is skipped if there was nothing to process, and the tasks after it with it.
         announce_corrections: Whether corrections of rows that were computed again make asset events, too.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
@@ -131,6 +143,8 @@ class BoundedRunOperator(BaseOperator):
         "from_beginning",
         "recompute_topics",
         "approve",
+        "downstream",
+        "without",
         "master",
         "riverrun_conn_id",
     )
@@ -155,6 +169,8 @@ class BoundedRunOperator(BaseOperator):
         from_beginning: bool | str = False,
         recompute_topics: str = "",
         approve: str = "",
+        downstream: bool | str = False,
+        without: str = "",
         announce_corrections: bool = True,
         skip_if_empty: bool = False,
         config: str = "",
@@ -181,6 +197,8 @@ class BoundedRunOperator(BaseOperator):
         self.from_beginning = from_beginning
         self.recompute_topics = recompute_topics
         self.approve = approve
+        self.downstream = downstream
+        self.without = without
         self.announce_corrections = announce_corrections
         self.skip_if_empty = skip_if_empty
         self.config = config
@@ -264,6 +282,7 @@ class BoundedRunOperator(BaseOperator):
         return self._told(context, project, planned)
 
     def _request(self, context: Context, chosen: str | None) -> RunRequest:
+        recomputation = gathered(self, _Recomputation)
         return RunRequest(
             app=self.app,
             start=self.start,
@@ -274,7 +293,8 @@ class BoundedRunOperator(BaseOperator):
             range=chosen or "",
             options=rendered(self, RunOptions),
             recompute_from=self.recompute_from,
-            recompute=gathered(self, _Recomputation).options(),
+            recompute=recomputation.options(),
+            **recomputation.reach(),
         )
 
     def _author(self, context: Context) -> str:

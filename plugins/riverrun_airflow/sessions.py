@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from riverrun.records import OffsetVector
     from riverrun.releases.gated_run import GatedRuns
     from riverrun.releases.releaser import Releaser
+    from riverrun.releases.repair import Repair
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun.spark.runs import RunRecord
@@ -118,7 +119,6 @@ def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
     Returns the numbers of rows `compared` and of published `corrections`, and by topic the ranges `corrected`, as text.
     """
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.project.runs import backfill_of
     from riverrun.spark.runs import ends_of_outputs, written_between
 
     if request.version:
@@ -126,11 +126,10 @@ def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
         raise ConfigError(message, hint="Leave one of them out.")
     riverrun = front_door(project, request.master, request.by)
     app = riverrun.app(request.app)
-    backfill = backfill_of(app.runs.chosen, request.recompute_from, request.end, request.recompute)
     live = ConnectedApplication(app.loaded(), riverrun.cluster.admin)
     # Only one run writes at a time, so what lies between the ends before and after are these corrections.
     before = ends_of_outputs(live)
-    done = backfill.recompute(lambda plan: log.info("%s", plan))
+    done = _recomputed(riverrun, request)
     log.info("%s", "nothing was recomputed" if done is None else done)
     count, compared = (0, 0) if done is None else (done.corrections, sum(done.compared.values()))
     written = written_between(before, ends_of_outputs(live)) if count else {}
@@ -139,6 +138,21 @@ def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
         "corrections": count,
         "corrected": {topic: str(ranges) for topic, ranges in written.items()},
     }
+
+
+def _recomputed(riverrun: Riverrun, request: RunRequest) -> Repair | None:
+    from riverrun.project.restatement import Restatement
+    from riverrun.project.runs import backfill_of
+
+    chosen = riverrun.app(request.app).runs.chosen
+    interval, options = (request.recompute_from, request.end), request.recompute
+    if not request.downstream:
+        return backfill_of(chosen, *interval, options).recompute(lambda plan: log.info("%s", plan))
+    wanted = Restatement(riverrun.cluster, riverrun.config, chosen, interval, options, request.without)
+    done, readers = wanted.recompute(lambda plan: log.info("%s", plan))
+    for each in readers:
+        log.info("%s", each)
+    return done
 
 
 def held_by(project: ProjectConfig, app: str, by: str) -> GatedRuns:

@@ -19,6 +19,7 @@ from riverrun_airflow.approval import (
     RETIRE,
     ROLL_BACK,
     ApprovalOperator,
+    HeldRunQuestion,
     SettlementOperator,
     VerdictBranchOperator,
 )
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _KINDS: dict[str, Any] = {
     "run": BoundedRunOperator,
+    "decide": HeldRunQuestion,
     "judge": QualityOperator,
     **dict.fromkeys((step for step in STEPS_OF_RELEASES if step != "approve"), ReleaseOperator),
     "await": AwaitOperator,
@@ -66,7 +68,8 @@ class RiverrunTaskGroup(TaskGroup):
 
     Args:
         app: The application; it may be a template, or mapped.
-        steps: The steps in their order: `run`; `judge`; or those of a release. `verdict` asks only verdicts with warnings for
+        steps: The steps in their order: `run`; `judge`; or those of a release. `decide`, just after `run`, asks what becomes of
+            outputs that its gate holds back. `verdict` asks only verdicts with warnings for
             approval, and `settle` is followed by one of `retire`, `rollback` and `keep`, as in the DAG of releases.
         version: The version that a release is about: for `plan`, `start` and `watch`. It may be a template.
         group_id: Id of the group; by default, the application's name.
@@ -188,6 +191,9 @@ def _check(steps: Sequence[str]) -> None:
             raise ConfigError(f"{step!r} is not a step of an application", hint=nearest(step, STEPS))
     if len({*steps}) < len(steps):
         raise ConfigError(f"The steps {', '.join(steps)} name a step twice", hint="Use a second group.")
+    if "decide" in steps and (*steps, "")[(*steps, "").index("decide") - 1] != "run":
+        message = "The step decide is about outputs that a run holds back"
+        raise ConfigError(message, hint="It comes just after the step run.")
     if "verdict" in steps:
         rest = [*steps[steps.index("verdict") + 1 :], ""]
         if rest[0] != "approve" or not rest[1]:

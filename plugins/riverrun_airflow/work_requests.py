@@ -20,7 +20,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
     """A request for a bounded run; empty texts leave a choice to the project.
 
     `range` is what start and end have been resolved to. Rows from `recompute_from` up to the end are computed again first, as
-    `AppRuns.backfill` does with `recompute`.
+    `AppRuns.backfill` does with `recompute`; if it is `downstream`, all that follows as well, as `Riverrun.restatement` does.
     """
 
     app: str
@@ -33,6 +33,8 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
     options: RunOptions = DEFAULTS
     recompute_from: str = ""
     recompute: BackfillOptions = BackfillOptions()
+    downstream: bool = False
+    without: tuple[str, ...] = ()
 
 
 class StepRequest(msgspec.Struct, frozen=True, tag="step"):

@@ -463,6 +463,35 @@ with DAG("{shop.name}__others", schedule=None):
 
 
 @pytest.mark.broker
+def test_what_becomes_of_held_outputs_is_asked_after_their_run(shop: Shop, home: Path) -> None:
+    (home / "dags" / f"{shop.name}_asking.py").write_text(
+        f"""# airflow dag
+from airflow.sdk import DAG
+from riverrun_airflow.task_group import RiverrunTaskGroup
+
+given = {{"run": {{"gate": True, "engine": "local", "retries": 0}}, "decide": {{"retries": 0}}}}
+with DAG("{shop.name}__asking", schedule=None):
+    RiverrunTaskGroup("{shop.name}", ["run", "decide"], prefix_group_id=False, config={str(shop.path)!r}, operator_args=given)
+"""
+    )
+    shop.dag("run")
+    assert shop.total == 5
+    shop.pay()
+    asked = shop.dag("asking", ("Publish",))
+    assert states_of(asked, "run", "decide") == ["failed", "success"], asked.shown[-3000:]
+    assert "expect\\_column\\_pair\\_values\\_to\\_be\\_equal" in asked.asked[0]
+    assert shop.total == 10
+    nothing = shop.dag("asking")
+    assert states_of(nothing, "run", "decide") == ["success", "skipped"]
+    shop.pay()
+    discarded = shop.dag("asking", ("Discard the run",))
+    assert states_of(discarded, "run", "decide") == ["failed", "success"]
+    assert shop.total == 10
+    shop.dag("run")
+    assert shop.total == 15, "the next run processes the records again"
+
+
+@pytest.mark.broker
 def test_a_task_computes_rows_again_and_tells_readers_of_its_corrections(shop: Shop, home: Path) -> None:
     (home / "dags" / f"{shop.name}_again.py").write_text(
         f"""# airflow dag

@@ -67,6 +67,14 @@ for bound in {{"start": "interval"}}, {{"end": "interval"}}:
         tell(str(error))
 some = {{"from": "2026-01-01", "to": "2026-01-02"}}
 tell([given("clicks__backfill", "manual", **some), given("clicks__backfill", "manual", recompute=True, **some)])
+restating = made["clicks__backfill"].get_task("run")
+whole = {{**{{name: made["clicks__backfill"].params[name] for name in made["clicks__backfill"].params}}, "downstream": True,
+         "without": "visits, export lake"}}
+for name in "downstream", "without":
+    templates = made["clicks__backfill"].get_template_env()
+    setattr(restating, name, restating.render_template(getattr(restating, name), {{"params": whole}}, templates))
+request = restating._request({{"run_id": "m"}}, "")
+tell([request.downstream, request.without])
 tell([[dag.catchup, dag.start_date.isoformat(), dag.max_active_runs] for dag in
       (made["clicks__run"], made["days__run"], made["days__backfill"])])
 """
@@ -74,7 +82,7 @@ START, END = "2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00"
 
 
 def test_an_interval_is_computed_again_only_where_a_backfill_runs_it_again(tmp_path: Path) -> None:
-    clicks, days, told, without, whole_runs, *refused, by_hand, dags = printed_by(SCRIPT, tmp_path)
+    clicks, days, told, without, whole_runs, *refused, by_hand, restating, dags = printed_by(SCRIPT, tmp_path)
     assert without == ["interval", "interval", END]
     assert whole_runs == ["latest"] * 4
     assert len(refused) == 2
@@ -86,6 +94,7 @@ def test_an_interval_is_computed_again_only_where_a_backfill_runs_it_again(tmp_p
     assert days == [whole, latest, whole, again], "each interval has a run of its own"
     assert told == [again, whole, latest, latest]
     assert by_hand == [["2026-01-01", "2026-01-02", ""], ["committed", "2026-01-02", "2026-01-01"]]
+    assert restating == [True, ["visits", "export lake"]]
     assert dags == [
         [False, "2000-01-01T00:00:00+00:00", 1],
         [True, "2025-12-31T23:00:00+00:00", 1],

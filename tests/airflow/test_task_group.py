@@ -256,6 +256,33 @@ for notices in None, Notices(failed=[told], behind=[told], look_schedule="@hourl
 """
 
 
+ASKING = f"""
+import json, os
+from pathlib import Path
+from riverrun_airflow.dag_factory import dags
+from riverrun_airflow.notices import Notices
+
+PROJECT = {PROJECT!r}.replace('quality = "m:expectations"', 'quality = "m:expectations"\\ngate = true')
+Path(os.environ["RIVERRUN_CONFIG"]).write_text(PROJECT)
+
+def told(context):
+    pass
+
+for asks in False, True:
+    made = dags(notices=Notices(waiting=[told]), select="clicks", asks_about_held=asks)
+    tasks = [(name, task) for name, dag in made.items() for task in dag.tasks if getattr(task, "notifiers", ())]
+    found = {{f"{{name}}.{{task.task_id}}": [task.trigger_rule.value, sorted(task.upstream_task_ids)] for name, task in tasks}}
+    print("=" + json.dumps(found))
+"""
+
+
+def test_questions_are_notified_and_held_outputs_are_asked_about_if_wanted(tmp_path: Path) -> None:
+    usual, asking = printed_by(ASKING, tmp_path)
+    assert [*usual] == ["clicks__release.approve", "clicks__release.settle"]
+    after = ["one_failed", ["run"]]
+    assert asking == {**usual, "clicks__run.decide": after, "clicks__backfill.decide": after}
+
+
 def test_runs_gates_checks_decisions_and_archives_tell_of_their_failures(tmp_path: Path) -> None:
     plain, own, listed, *noticed = printed_by(NOTICES, tmp_path)
     assert {*map(tuple, plain.values())} == {()}

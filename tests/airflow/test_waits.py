@@ -120,6 +120,109 @@ for shown, choice in ("v7", "Approve"), ("v6", "Approve"), ("v7", "Reject"):
     answered(shown, choice)
 """
 
+HELD_RUNS = """
+import json
+from datetime import datetime
+from types import SimpleNamespace
+from airflow.providers.standard.operators import hitl
+from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
+from riverrun_airflow import approval
+from riverrun_airflow.approval import HeldRunQuestion
+from riverrun.hosting.gated import GateVerdict
+
+def tell(value):
+    print("=" + json.dumps(value))
+
+class Kept(dict):
+    set = dict.__setitem__
+
+class Runs:
+    def __init__(self, run, judged=None):
+        self.run, self.judged, self.done = run, judged, []
+    def status(self):
+        return self.run
+    def publish(self, verdict):
+        self.done.append(["publish", verdict])
+        return SimpleNamespace(records=3)
+    def discard(self):
+        self.done.append(["discard"])
+    def judge(self):
+        self.done.append(["judge"])
+        return self.judged
+
+def verdict(name, critical=(), warnings=()):
+    outcomes = dict.fromkeys([*critical, *warnings], "failed: 3 rows")
+    return GateVerdict(name, "clicks-0@9", "s", {}, outcomes, tuple(critical), tuple(warnings))
+
+def run(found, name="r1"):
+    return SimpleNamespace(id=name, version="v1", verdict=found)
+
+authors, asked, notified = [], [], []
+hitl.upsert_hitl_detail = lambda **given: asked.append([given["subject"], given["options"], given["body"]])
+approval.located = lambda *_: SimpleNamespace(project=lambda: None)
+
+def given(runs):
+    def held_by(project, app, by):
+        authors.append(by)
+        return runs
+    approval.held_by = held_by
+    return HeldRunQuestion(task_id="decide", app="clicks", notifiers=[lambda context: notified.append("told")])
+
+store = Kept()
+context = {"task_state_store": store, "run_id": "m", "task_instance": SimpleNamespace(id="1")}
+for found in None, run(None), run(verdict("v1", warnings=["late"])), run(verdict("v2", ["empty"], ["late"])):
+    question = given(Runs(found))
+    try:
+        question.execute(context)
+    except TaskAwaitingInput:
+        tell([asked[-1][:2], asked[-1][2].count("failed"), store["run"]])
+    except AirflowFailException as error:
+        tell(str(error))
+tell(notified)
+
+def answered(runs, choice, shown=("r1", "v1")):
+    event = {"chosen_options": [choice], "params_input": {}, "responded_by_user": {"id": "1", "name": "ann"}}
+    event["responded_at"] = datetime.now()
+    question = given(runs)
+    try:
+        done = question.execute_complete({"task_state_store": Kept(run=list(shown)), "run_id": "m"}, event)
+        tell([runs.done, done])
+    except AirflowFailException as error:
+        tell([runs.done, str(error)])
+
+warned = run(verdict("v1", warnings=["late"]))
+answered(Runs(warned), "Publish")
+answered(Runs(warned), "Discard the run")
+answered(Runs(warned, verdict("v3")), "Judge again")
+answered(Runs(warned, verdict("v4", warnings=["late"])), "Judge again")
+answered(Runs(run(None, "r2")), "Publish")
+answered(Runs(None), "Discard the run")
+tell(authors[-1])
+"""
+
+
+def test_what_becomes_of_held_outputs_is_asked_and_done(tmp_path: Path) -> None:
+    *asked, notified, published, discarded, passed, warned, other, gone, author = printed_by(HELD_RUNS, tmp_path)
+    nothing = "clicks: the run has failed, and holds no outputs back: its log says why"
+    about = "clicks: what becomes of the outputs of run r1?"
+    assert asked == [
+        nothing,
+        nothing,
+        [[about, ["Publish", "Judge again", "Discard the run"]], 1, ["r1", "v1"]],
+        [[about, ["Judge again", "Discard the run"]], 2, ["r1", "v2"]],
+    ]
+    assert notified == ["told", "told"]
+    told = {"app": "clicks", "run": "r1"}
+    assert published == [[["publish", "v1"]], {**told, "action": "Publish", "records": 3}]
+    assert discarded == [[["discard"]], {**told, "action": "Discard the run", "records": 0}]
+    assert passed == [[["judge"], ["publish", "v3"]], {**told, "action": "Judge again", "records": 3}]
+    assert (warned[0], "Clear this task to be asked about verdict v4" in warned[1]) == ([["judge"]], True)
+    assert {(*found, text) for found, text in (other, gone)} == {
+        ("clicks: the outputs of run r1 are not held back any more",)
+    }
+    assert author.startswith("airflow:ann (")
+
+
 SUBMISSIONS = """
 import json
 from types import SimpleNamespace

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from riverrun.project import backfill
+from riverrun.project import unprocessed
 from riverrun.project.backfill import Backfill
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.releases.scope import scope_of
@@ -75,7 +75,7 @@ def test_workers_that_process_nothing_are_not_awaited_for_ever(
 
 
 def done(workers: Workers, timeout_ms: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    monkeypatch.setattr(backfill, "_POLL_SECONDS", 0)
+    monkeypatch.setattr(unprocessed, "_POLL_SECONDS", 0)
     monkeypatch.setattr(Backfill, "_planned", lambda _self: (None, None))
     config = SimpleNamespace(streams=SimpleNamespace(task_timeout_ms=timeout_ms, commit_interval_ms=1))
     chosen: Any = SimpleNamespace(name="app", config=config)

@@ -672,6 +672,85 @@ def test_an_interval_changes_tables_that_can_be_computed_for_it(tmp_path: Path) 
     assert "which does not restate it" in impact.changed[0].text
 
 
+TIMES: dict[str, tuple[Built, str]] = {
+    "a table": (NEED_NOT["a table"], "2026-01-01T00:00 to 2026-01-03T00:00"),
+    "a kept table": (
+        lambda b: rows(b).map_values(str.upper, Materialized(STRING, STRING, name="kept")).to_stream().to("out", OUT),
+        "2026-01-01T00:00 to 2026-01-03T00:00",
+    ),
+    "a stream as a table": (NEED_NOT["a stream as a table"], "2026-01-01T00:00 to 2026-01-03T00:00"),
+    "a table counted by another key": (NEED_NOT["a table counted by another key"], "2026-01-01T00:00 on"),
+    "a table joined with a table": (NEED_NOT["a table joined with a table"], "2026-01-01T00:00 on"),
+    "a table joined by a foreign key": (NEED_NOT["a table joined by a foreign key"], "2026-01-01T00:00 on"),
+    "a count": (MUST["a count"], "2026-01-01T00:00 on"),
+    "windows by count": (MUST["windows by count"], "2026-01-01T00:00 on"),
+    "a stream without repetitions": (MUST["a stream without repetitions"], "2026-01-01T00:00 on"),
+    "windows": (MUST["windows"], "2025-12-31T23:00 to 2026-01-03T01:00"),
+    "sliding windows": (MUST["sliding windows"], "2025-12-31T23:00 to 2026-01-03T01:00:00.001"),
+    "sessions": (MUST["sessions"], "the first record on"),
+    "a join of streams": (MUST["a join of streams"], "2026-01-01T00:00 to 2026-01-03T01:00"),
+    "a join of streams that looks back": (
+        lambda b: (
+            texts(b)
+            .join(
+                texts(b, "other"),
+                pair,
+                JoinWindows.of(timedelta(0)).before(2 * HOUR),
+                joined=StreamJoined(STRING, STRING),
+            )
+            .to("out", OUT)
+        ),
+        "2026-01-01T00:00 to 2026-01-03T02:00",
+    ),
+    "windows of windows": (
+        lambda b: windows_counted(
+            b.stream("t", TEXTS)
+            .group_by_key(GROUPED)
+            .windowed_by(TimeWindows.of(HOUR))
+            .reduce(pair, Materialized(STRING, STRING))
+            .to_stream()
+            .map(lambda key, value: (key.key, value))
+            .group_by_key(GROUPED)
+            .windowed_by(TimeWindows.of(24 * HOUR))
+        ).to("out", Produced(windowed(STRING, 24 * HOUR), LONG)),
+        "2025-12-30T23:00 to 2026-01-04T01:00",
+    ),
+    "a stream joined with the table": (MAY["a stream joined with the table"], "2026-01-01T00:00 on"),
+    "a stream joined with the global table": (MAY["a stream joined with the global table"], "2026-01-01T00:00 on"),
+    "a stream that is looked up": (MAY["a stream that is looked up"], "2026-01-01T00:00 to 2026-01-03T00:00"),
+    "a processor": (lambda b: texts(b).process(Silent).to("out", OUT), "the first record on"),
+}
+"""Readers of a table of which an interval is computed again, and the event times of what changes."""
+
+
+def moment_of(text: str) -> str:
+    return re.sub(r"T\d\d:\d\d(:00.001)?", lambda found: f"{found[0]}{'' if found[1] else ':00.000'}+00:00", text)
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_what_changes_of_a_reader_lies_within_its_windows(tmp_path: Path, name: str) -> None:
+    build, times = TIMES[name]
+    impact = of(tmp_path, first=daily, reader=build).impact("first", **INTERVAL)
+    assert [str(each.times) for each in impact.changed] == [f"from {moment_of(times)}"]
+
+
+def test_times_add_up_along_the_flow_and_have_no_end_in_a_cycle(tmp_path: Path) -> None:
+    def windows(source: str, target: str) -> Built:
+        return lambda b: (
+            windows_counted(texts(b, source).group_by_key(GROUPED).windowed_by(TimeWindows.of(HOUR)))
+            .map(lambda key, count: (key.key, str(count)))
+            .to(target, OUT)
+        )
+
+    chain = of(tmp_path, first=daily, second=windows("t", "u"), third=windows("u", "v"))
+    assert [str(each.times) for each in chain.impact("first", **INTERVAL).changed] == [
+        f"from {moment_of(times)}"
+        for times in ("2025-12-31T23:00 to 2026-01-03T01:00", "2025-12-31T22:00 to 2026-01-03T02:00")
+    ]
+    cycle = of(tmp_path, first=daily, second=windows("t", "u"), third=windows("u", "t"))
+    assert {str(each.times) for each in cycle.impact("first", **INTERVAL).changed} == {"from the first record on"}
+
+
 def test_what_reads_results_that_are_not_restated_is_not_restated_either(tmp_path: Path) -> None:
     project = of(tmp_path, first=daily, counting=MUST["a count"], last=lambda b: b.table("out", TEXTS))
     impact = project.impact("first", **INTERVAL)

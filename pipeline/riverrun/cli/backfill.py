@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Meta
 
 from riverrun.cli.gathering import gathering
 from riverrun.cli.output import echo
@@ -14,7 +15,9 @@ from riverrun.cli.release import AsJson, CommandOutcome, report
 from riverrun.spark.options import BackfillOptions  # noqa: TC001 - gathering reads the annotation
 
 if TYPE_CHECKING:
-    from riverrun.project.backfill import BackfillOutcome, BackfillPlan
+    from riverrun.project.backfill import Backfill, BackfillOutcome, BackfillPlan
+    from riverrun.project.restatement import ReaderOutcome, Restatement, RestatementPlan
+    from riverrun.releases.repair import Repair
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,19 @@ class _Before:
 
     plan: Annotated[bool, flag("--plan", "Show what the backfill would do to each output, and stop.")] = False
     yes: Annotated[bool, flag("--yes", "-y", "Begin without asking first.")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """Options about applications that read what is corrected."""
+
+    without: Annotated[
+        tuple[str, ...],
+        Meta(description="With --downstream: leave out this member, which cannot be restated; its results stay."),
+    ] = ()
+    downstream: Annotated[
+        bool, Meta(description="Restate all applications that read its tables as well, directly or through others.")
+    ] = False
 
 
 @gathering
@@ -36,6 +52,7 @@ def backfill(
     ] = None,
     *,
     options: BackfillOptions,
+    others: _Others,
     master: Master = None,
     before: _Before,
     as_json: AsJson = False,
@@ -45,12 +62,27 @@ def backfill(
     Rows of tables are recomputed into staging topics and judged by the application's expectations. Those that differ from
     the public rows are published as corrections. Records of logs stay as they are. The live version then processes what
     is left of the interval. If the command is interrupted, run it again.
+
+    With --downstream, the applications that read its tables come next, in the order of the flow. Each processes the
+    corrections, and its rows are recomputed and compared where they can be. Members that cannot be restated are named first,
+    with reasons: nothing begins until --without leaves them out.
     """
+    if others.without and not others.downstream:
+        raise typer.BadParameter("it is about --downstream", param_hint="--without")
     from riverrun.project.runs import backfill_of
 
-    chosen = settings_of(context).project(master).app(app, version=version)
-    wanted = backfill_of(chosen.runs.chosen, start, end, options)
+    project = settings_of(context).project(master)
+    chosen = project.app(app, version=version).runs.chosen
+    if not others.downstream:
+        _fill(backfill_of(chosen, start, end, options), before, as_json=as_json)
+        return
+    from riverrun.project.restatement import Restatement
 
+    wanted = Restatement(project.cluster, project.config, chosen, (start, end), options, others.without)
+    _restate(wanted, before, as_json=as_json)
+
+
+def _fill(wanted: Backfill, before: _Before, *, as_json: bool) -> None:
     def planned() -> CommandOutcome:
         found = wanted.plan()
         return CommandOutcome(str(found), _document(found))
@@ -70,6 +102,27 @@ def backfill(
     report(filled, as_json=as_json)
 
 
+def _restate(wanted: Restatement, before: _Before, *, as_json: bool) -> None:
+    def planned() -> CommandOutcome:
+        found = wanted.plan()
+        return CommandOutcome(str(found), _whole_document(found))
+
+    def filled() -> CommandOutcome:
+        done = wanted.run(lambda found: echo(str(found), err=as_json) if before.yes else None)
+        restated = {each.reader.app: _read(each) for each in done.readers}
+        return CommandOutcome(str(done), {**_whole_document(done.plan), **_done(done.first), "restated": restated})
+
+    if before.plan:
+        report(planned, as_json=as_json)
+        return
+    if not before.yes:
+        found = wanted.plan()
+        echo(str(found), err=as_json)
+        found.require_restatable()
+        confirm(f"Backfill {found.first.interval}, and restate what follows?", yes=False)
+    report(filled, as_json=as_json)
+
+
 def _document(plan: BackfillPlan) -> dict[str, Any]:
     again = plan.recomputed
     return {
@@ -83,10 +136,37 @@ def _document(plan: BackfillPlan) -> dict[str, Any]:
     }
 
 
-def _done(outcome: BackfillOutcome) -> dict[str, Any]:
+def _whole_document(plan: RestatementPlan) -> dict[str, Any]:
+    readers = [
+        {
+            "app": each.app,
+            "reads": list(each.reads),
+            "compared": {topic: str(times) for topic, times in each.compared.items()},
+            "kept": dict(each.kept),
+        }
+        for each in plan.readers
+    ]
     return {
-        "corrections": outcome.corrections,
-        "compared": dict(outcome.repair.compared) if outcome.repair is not None else {},
-        "verdict": outcome.repair.verdict.id if outcome.repair is not None and outcome.repair.verdict else None,
-        "processed": 0 if outcome.run is None else outcome.run.processed,
+        **_document(plan.first),
+        "readers": readers,
+        "others": list(plan.others),
+        "left_out": {name: list(why) for name, why in plan.left_out.items()},
+        "refused": {name: list(why) for name, why in plan.refused.items()},
     }
+
+
+def _done(outcome: BackfillOutcome) -> dict[str, Any]:
+    processed = 0 if outcome.run is None else outcome.run.processed
+    return {**_repaired(outcome.repair), "processed": processed}
+
+
+def _read(outcome: ReaderOutcome) -> dict[str, Any]:
+    processed = 0 if outcome.run is None else outcome.run.processed
+    return {**_repaired(outcome.repair), "processed": processed, "not_compared": outcome.kept or None}
+
+
+def _repaired(repair: Repair | None) -> dict[str, Any]:
+    if repair is None:
+        return {"corrections": 0, "compared": {}, "verdict": None}
+    verdict = repair.verdict.id if repair.verdict else None
+    return {"corrections": repair.corrections, "compared": dict(repair.compared), "verdict": verdict}

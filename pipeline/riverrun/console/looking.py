@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from riverrun.config.secrets import redacted
+from riverrun.console.needs import needs_of
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
 from riverrun.errors import ReleaseError, StreamsError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.continuing import expiry_warning
 from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry, known_release
-from riverrun.hosting.inputs import input_lags
+from riverrun.hosting.inputs import dropped_so_far, input_lags
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import CONTROL_TOPIC, ReleaseStep
 from riverrun.project.graph_pictures import page_picture
@@ -141,6 +142,8 @@ class Looking:
         except StreamsError as error:
             return self._seen | {"at": now_ms, "error": _told(error)}
         apps = [*self._threads.map(lambda app: app.look(admin, notes), self._apps.values()), *self._refused]
+        for app in apps:
+            app["needs"] = needs_of(app, [run for run in runs if run.app == app["name"]])
         known = [run_object(run) for run in runs if run.app in self._apps]
         live = {app["name"]: app["release"]["live"] for app in apps if "release" in app}
         seen = {
@@ -256,7 +259,9 @@ class _AppLook:
             servers = servers_of(admin, application_id) if group.members else []
             found |= {"group": group.state, "members": len(group.members), "scheme": self._instances.scheme}
             found["instances"] = self._instances.found(application_id, servers)
-            found |= lag_object(input_lags(ConnectedApplication(self._application(version), admin)))
+            connected = ConnectedApplication(self._application(version), admin)
+            found |= lag_object(input_lags(connected))
+            found["dropped"] = dict(dropped_so_far(connected.resolved()))
             found["error"] = found["error"] or expiry_warning(admin, self._config, version)
         except StreamsError as error:
             found["error"] = _told(error)

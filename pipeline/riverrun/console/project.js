@@ -44,7 +44,7 @@ function lastRun(app) {
   return run ? `${run.state}, ${time(run.started_ms)}` : "";
 }
 
-const troubles = (app) => [app.error, ...app.versions.flatMap((version) => [
+const troubles = (app) => [app.error, ...(app.needs ?? []), ...app.versions.flatMap((version) => [
   version.error, ...(version.instances ?? []).map((each) => each.error && `${each.server}: ${each.error}`),
 ])].filter(Boolean);
 
@@ -103,7 +103,7 @@ function showApp() {
   const app = last.apps.find((each) => each.name === chosenName());
   if (!app) return;
   setText(byId("app-title"), `Application ${app.name}`);
-  setText(byId("app-error"), [app.error, ...app.versions.map((version) => version.error)].filter(Boolean).join(" "));
+  setText(byId("app-error"), [app.error, ...(app.needs ?? []), ...app.versions.map((version) => version.error)].filter(Boolean).join(" "));
   showInstances(app);
   showLag(app);
   showRelease(app);

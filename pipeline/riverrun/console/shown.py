@@ -117,6 +117,7 @@ def lag_object(lags: list[InputLag]) -> dict[str, Any]:
         "inputs": [
             {
                 "partition": str(each.tp),
+                "internal": each.is_internal,
                 "committed": each.committed,
                 "end": each.end,
                 "lag": each.lag,
@@ -140,6 +141,7 @@ def instance_object(server: str, status: Mapping[str, Any]) -> dict[str, Any]:
         "missing": sum(missing),
         "waiting": len(status["waiting"]),
         "processed": status["processed"],
+        "member": status.get("member"),
         "recovery_s": status["recovery_s"],
         "error": None,
     }

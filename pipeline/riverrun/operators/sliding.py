@@ -54,7 +54,7 @@ class StreamSlidingWindowAggregate:
         closing: ClosingWindows | None,
     ) -> None:
         self._store_name = store
-        self._size_ms = windows.time_difference_ms
+        self.size_ms = windows.time_difference_ms
         self.grace_ms = windows.grace_ms
         self._aggregator = aggregator
         self._send_old_values = send_old_values
@@ -93,11 +93,11 @@ class StreamSlidingWindowAggregate:
         close_ms = self._observed - self.grace_ms
         if self._closing is not None:
             self._closing.forward(close_ms, self._store, self._windowed, headers)
-        if timestamp + self._size_ms < close_ms:
+        if timestamp + self.size_ms < close_ms:
             self._refuse()
             return
         record = _Record(key, value, timestamp, headers)
-        if timestamp < self._size_ms:
+        if timestamp < self.size_ms:
             self._process_early(record)
         else:
             self._process(record)
@@ -109,7 +109,7 @@ class StreamSlidingWindowAggregate:
             self._closing.forward(self._observed - self.grace_ms, self._store, self._windowed, ())
 
     def _process(self, record: _Record) -> None:
-        size_ms, timestamp = self._size_ms, record.timestamp
+        size_ms, timestamp = self.size_ms, record.timestamp
         # Two sizes back: a window that ended before this record may hold one that this record's own window holds, too.
         found = dict(self._store.fetch_range(record.key, max(0, timestamp - 2 * size_ms), timestamp + 1))
         holding = sorted((start for start in found if start <= timestamp <= start + size_ms), reverse=True)
@@ -187,7 +187,7 @@ class StreamSlidingWindowAggregate:
             self._put(record, record.timestamp + 1, aggregate.value, aggregate.timestamp, None)
 
     def _is_closed(self, start: int) -> bool:
-        is_closed = start + self._size_ms < self._observed - self.grace_ms
+        is_closed = start + self.size_ms < self._observed - self.grace_ms
         if is_closed:
             self._refuse()
         return is_closed
@@ -209,7 +209,7 @@ class StreamSlidingWindowAggregate:
 
     def _closes(self, start: int) -> int:
         # Sliding windows include their end.
-        return start + self._size_ms + 1
+        return start + self.size_ms + 1
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
-        return Windowed(key[0], Window(key[1], key[1] + self._size_ms))
+        return Windowed(key[0], Window(key[1], key[1] + self.size_ms))

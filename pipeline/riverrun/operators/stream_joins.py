@@ -106,6 +106,7 @@ class StreamStreamJoin:
     def __init__(self, side: StreamJoinSide) -> None:
         joiner, windows = side.joiner, side.windows
         self._side = side
+        self.windows = windows
         self._join = joiner if side.is_left else lambda key, this, other: joiner(key, other, this)
         self._before_ms = windows.before_ms if side.is_left else windows.after_ms
         self._after_ms = windows.after_ms if side.is_left else windows.before_ms
@@ -209,6 +210,7 @@ class StreamSelfJoin:
 
     def __init__(self, side: StreamJoinSide) -> None:
         self._side = side
+        self.windows = side.windows
         self._context: OperatorContext
         self._store: JoinWindowStateStore
         self._stream_time = -1

@@ -6,54 +6,26 @@ has not processed yet is processed by a bounded run.
 
 from __future__ import annotations
 
-import logging
-import time
-from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from riverrun.config import OutputKind
 from riverrun.errors import RangeError
-from riverrun.records import TopicPartition, counted
+from riverrun.project.unprocessed import process
+from riverrun.records import counted
 from riverrun.releases.scope import chosen_tables, moment_text
 from riverrun.releases.topology import outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from riverrun.hosting.application import Application
-    from riverrun.kafka.admin import Admin
     from riverrun.project.chosen_version import ChosenVersion
+    from riverrun.project.unprocessed import PlannedRun
     from riverrun.releases.repair import Repair, Repairer, RepairPlan
     from riverrun.releases.scope import Scope
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun.topology.outputs import Output
-
-
-log = logging.getLogger(__name__)
-
-_POLL_SECONDS = 2.0
-
-
-class PlannedRun(Protocol):
-    """A bounded run over what is not processed yet."""
-
-    range: RunRange
-
-    @property
-    def application(self) -> Application:
-        """The application that processes the range."""
-        ...
-
-    @property
-    def admin(self) -> Admin:
-        """The client that asks the brokers."""
-        ...
-
-    def run(self) -> RunSummary:
-        """Process the range, exactly once."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,30 +153,8 @@ class Backfill:
         on_plan(plan)
         repair = self._recomputed(part)
         # Determined again: records may have come, or been processed, during the repair.
-        rest = self._rest()
-        if rest.range.size and rest.admin.group(rest.application.id).members:
-            if self._is_left_to_workers(rest):
-                return BackfillOutcome(plan, repair, None)
-            rest = self._rest()
-        return BackfillOutcome(plan, repair, rest.run() if rest.range.size else None)
-
-    def _is_left_to_workers(self, rest: PlannedRun) -> bool:
-        """Wait until workers have processed a range. Return False if they end before, or process nothing for long."""
-        log.warning("%s: workers process the rest of the interval: waiting for them", self._chosen.name)
-        streams, group = self._chosen.config.streams, rest.application.id
-        # Workers that have died or are paused process nothing: the run reports what is in its way.
-        patience_s = max(streams.task_timeout_ms, 2 * streams.commit_interval_ms) / 1000
-        ends = {tp: each.end for tp, each in rest.range.ranges.items() if each.size}
-        found, since_s = dict[TopicPartition, tuple[int, str]](), time.monotonic()
-        with closing(rest.admin.progress_of(group)) as progress:
-            while rest.admin.group(group).members and time.monotonic() - since_s <= patience_s:
-                before, found = found, progress.committed(ends)
-                if all(tp in found and found[tp][0] >= end for tp, end in ends.items()):
-                    return True
-                if found != before:
-                    since_s = time.monotonic()
-                time.sleep(_POLL_SECONDS)
-        return False
+        done = process(self._chosen.name, self._chosen.config.streams, self._rest)
+        return BackfillOutcome(plan, repair, done)
 
     def recompute(self, on_plan: Callable[[BackfillPlan], None] = lambda _plan: None) -> Repair | None:
         """Compute only what is processed already, and leave the rest.

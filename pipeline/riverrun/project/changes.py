@@ -9,10 +9,13 @@ from riverrun.config import OutputKind
 from riverrun.errors import ConfigError, ReleaseError, StreamsError
 from riverrun.project.graph import Member
 from riverrun.project.impact import Effect, impact_of
+from riverrun.project.stretches import Stretch, stretches_of
 from riverrun.releases.scope import Scope, require_repairable, scope_of
 from riverrun.releases.topology import outputs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from riverrun.hosting.application import Application
     from riverrun.project.graph import ProjectGraph
     from riverrun.project.impact import Impact
@@ -29,6 +32,7 @@ def impact_of_change(
     start: str = "",
     end: str = "",
     before: Application | StreamsError | None = None,
+    topics: Iterable[str] = (),
 ) -> Impact:
     """Return what a release of an application means for others; with an interval, what a backfill means. It asks no broker.
 
@@ -38,6 +42,7 @@ def impact_of_change(
         start: Where the interval begins; empty for a release.
         end: Where the interval ends.
         before: The version that a release replaces, or the reason why it cannot be loaded; None if there is none.
+        topics: The public tables that are computed again, if not all are.
 
     Raises:
         ConfigError: If only one end of an interval is known.
@@ -56,8 +61,11 @@ def impact_of_change(
     if scope.start_ms >= scope.end_ms:
         message = f"{name}: the interval to backfill is empty: {scope}"
         raise ReleaseError(message, hint="It begins at its start, and ends before its end.")
-    told = {topic: _backfilled(application, output, scope) for topic, output in outputs(application).items()}
-    return impact_of(graph, member, told, str(scope))
+    chosen = {topic: output for topic, output in outputs(application).items() if not topics or topic in topics}
+    told = {topic: _backfilled(application, output, scope) for topic, output in chosen.items()}
+    first = [topic for topic, (effect, _) in told.items() if effect is Effect.CORRECTED]
+    times = stretches_of(graph, member, first, Stretch(scope.start_ms, scope.end_ms))
+    return impact_of(graph, member, told, str(scope), times)
 
 
 def _with_ends(impact: Impact, graph: ProjectGraph, before: Application | StreamsError | None) -> Impact:

@@ -14,14 +14,17 @@ from riverrun.operators.joins import (
     StreamTableLeftJoin,
     StreamVersionedTableJoin,
 )
+from riverrun.operators.late_records import LateRecords
 from riverrun.operators.lookups import StreamLookup
 from riverrun.operators.sessions import StreamSessionWindowAggregate
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.operators.stateless import Peek, Print
-from riverrun.operators.stream_joins import StreamSelfJoin, StreamStreamJoin
+from riverrun.operators.stream_joins import JoinWindow, StreamSelfJoin, StreamStreamJoin
 from riverrun.operators.table_joins import TableJoinSide
-from riverrun.operators.tables import StoreGetter, ToStream
-from riverrun.project.graph import Arrival, Flow, Step, Use
+from riverrun.operators.table_transforms import TableFilter, TableMapValues
+from riverrun.operators.tables import StoreGetter, Suppress, TableSource, ToStream
+from riverrun.project.graph import Arrival, Flow, Spread, Step, Use
+from riverrun.serde.windowed import NO_END_MS
 from riverrun.state.api import StoreKind
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
 
@@ -55,6 +58,9 @@ _OF_THEN = (StreamVersionedTableJoin, BufferedStreamTableJoin)
 """Operators that look up the row of the record's time."""
 _ONLY_READ = (*_LOOK_UP, TableJoinSide, SubscriptionJoin, ForeignTableJoin, ResponseJoin)
 """Operators that do not write to some of the stores that they use."""
+_AT_ONCE, _LATER, _ANY_TIME = Spread(), Spread(after_ms=None), Spread(None, None)
+_OF_THE_TIME = (TableSource, TableFilter, TableMapValues, Suppress, JoinWindow, LateRecords, *_LOOK_UP)
+"""Operators with stores, whose results have the times of what arrives."""
 
 
 class Flows:
@@ -81,7 +87,7 @@ class Flows:
 
     def of_source(self, source: SourceNode, arrival: Arrival) -> Flow:
         """Return the way of corrections that arrive at a source."""
-        return self._followed([(source.name, arrival)], {})
+        return self._followed([(source.name, arrival, _AT_ONCE)], {})
 
     def of_global(self, store: GlobalStore) -> Flow:
         """Return the way of corrections of a global table."""
@@ -93,40 +99,65 @@ class Flows:
         steps = {Step(name, Use.LOOKS_UP): None for name in joins} | {Step(name, Use.MAY_LOOK_UP): None for name in own}
         if not store.processor.is_operator:
             steps[Step(store.processor.name, Use.OWN_CODE)] = None
-        waiting = [(child, Arrival.LATER) for name in joins for child in self._children.get(name, ())]
-        waiting += [(child, Arrival.FURTHER) for name in own for child in self._children.get(name, ())]
+        waiting = [(child, Arrival.LATER, _LATER) for name in joins for child in self._children.get(name, ())]
+        waiting += [(child, Arrival.FURTHER, _ANY_TIME) for name in own for child in self._children.get(name, ())]
         return self._followed(waiting, steps)
 
-    def _followed(self, waiting: list[tuple[str, Arrival]], steps: dict[Step, None]) -> Flow:
-        seen: set[tuple[str, Arrival]] = set()
+    def _followed(self, waiting: list[tuple[str, Arrival, Spread]], steps: dict[Step, None]) -> Flow:
+        seen: dict[tuple[str, Arrival], Spread] = {}
         outputs: dict[str, set[Arrival]] = {}
+        spreads: dict[str, Spread] = {}
         while waiting:
-            name, arrival = waiting.pop()
-            if (name, arrival) in seen:
+            name, arrival, spread = waiting.pop()
+            known = seen.get((name, arrival))
+            spread = spread if known is None else known | spread
+            if known == spread:
                 continue
-            seen.add((name, arrival))
+            seen[name, arrival] = spread
             node = self._topology.nodes[name]
             if isinstance(node, SinkNode):
                 if node.topic in self._topology.repartition_topics:
-                    waiting += [(source, arrival) for source in self._sources.get(str(node.topic), ())]
+                    waiting += [(source, arrival, spread) for source in self._sources.get(str(node.topic), ())]
                 else:
                     topic, written = self._written(node, arrival)
                     outputs.setdefault(topic, set()).add(written)
+                    spreads[topic] = spreads.get(topic, spread) | spread
                 continue
             leaving = arrival
             if isinstance(node, ProcessorNode):
                 use, leaving = self._passed(node, arrival)
+                spread = spread.then(self._spread(node))
                 if use is not None:
                     steps[Step(name, use)] = None
                 if leaving is not Arrival.LATER and self._keeps_versions(node):
                     steps[Step(name, Use.BY_TIME)] = None
                 for step, later in self._over_stores(node, leaving):
                     steps[step] = None
-                    waiting += [(child, later) for child in self._children.get(step.node, ())]
-            waiting += [(child, leaving) for child in self._children.get(name, ())]
+                    left = spread.then(_ANY_TIME if step.use is Use.OWN_CODE else _LATER)
+                    waiting += [(child, later, left) for child in self._children.get(step.node, ())]
+            waiting += [(child, leaving, spread) for child in self._children.get(name, ())]
         places = {name: place for place, name in enumerate(self._topology.nodes)}
         ordered = sorted(steps, key=lambda step: (places.get(step.node, -1), step.use.value))
-        return Flow(tuple(ordered), {topic: frozenset(outputs[topic]) for topic in sorted(outputs)})
+        arrivals = {topic: frozenset(outputs[topic]) for topic in sorted(outputs)}
+        return Flow(tuple(ordered), arrivals, spreads)
+
+    def _spread(self, node: ProcessorNode) -> Spread:
+        """Return how far the results of a node that change lie from what arrives at it."""
+        operator = self._operators[node.name]
+        # The bounds of a session depend on all records of its key that are near each other.
+        if self._is_own(node.name) or isinstance(operator, StreamSessionWindowAggregate):
+            return _ANY_TIME
+        if isinstance(operator, StreamWindowAggregate):
+            size_ms = operator.kept_ms - operator.grace_ms
+            return _ANY_TIME if operator.own_end_of is not None or size_ms >= NO_END_MS else Spread(size_ms, size_ms)
+        if isinstance(operator, StreamSlidingWindowAggregate):
+            # A record also makes a window that begins just after it.
+            return Spread(operator.size_ms, operator.size_ms + 1)
+        if isinstance(operator, StreamStreamJoin | StreamSelfJoin):
+            return Spread(after_ms=max(operator.windows.before_ms, operator.windows.after_ms))
+        if isinstance(operator, _OF_THE_TIME) or not self._stores.get(node.name):
+            return _AT_ONCE
+        return _LATER
 
     def _written(self, sink: SinkNode, arrival: Arrival) -> tuple[str, Arrival]:
         if isinstance(sink.topic, str):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from riverrun.config import OutputKind
 
@@ -89,15 +89,42 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """How far in time from a correction the results lie that change with it.
+
+    Args:
+        before_ms: How far before it, ms; None if nothing limits that.
+        after_ms: Likewise, after it.
+    """
+
+    before_ms: int | None = 0
+    after_ms: int | None = 0
+
+    def then(self, later: Spread) -> Spread:
+        """Return the spread of this way and a later one, one after the other."""
+        return Spread(_both(sum, self.before_ms, later.before_ms), _both(sum, self.after_ms, later.after_ms))
+
+    def __or__(self, other: Spread) -> Spread:
+        """Return the spread of two ways next to each other."""
+        return Spread(_both(max, self.before_ms, other.before_ms), _both(max, self.after_ms, other.after_ms))
+
+
+def _both(of: Callable[[tuple[int, int]], int], one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else of((one, other))
+
+
+@dataclass(frozen=True, slots=True)
 class Flow:
     """The way of a topic's corrections through a reader.
 
     Args:
         outputs: How they arrive at each topic that the reader writes.
+        spreads: How far they spread in time on the way to each of these topics.
     """
 
     steps: tuple[Step, ...] = ()
     outputs: Mapping[str, frozenset[Arrival]] = field(default_factory=dict)
+    spreads: Mapping[str, Spread] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

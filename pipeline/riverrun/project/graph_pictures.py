@@ -191,7 +191,7 @@ def impact_text(impact: Impact) -> str:
     ]
     lines += ["topics of others that change:", *changed] if changed else []
     for title, members in groups:
-        told = [line for each in members for line in _reached_lines(each)]
+        told = [f"{each.member}: {reason}" for each in members for reason in each.told]
         told += impact.unknown if title == _TITLES[Part.UNKNOWN] else ()
         lines += [f"{title}:", *(f"  {line}" for line in told)] if told else []
     is_read = impact.reached or any(impact.ended.values())
@@ -206,13 +206,6 @@ def _restated(impact: Impact) -> list[tuple[str, tuple[Reached, ...]]]:
     return [("cannot be restated", left), (_TITLES[Part.UNKNOWN], unknown), ("restated by corrections", restated)]
 
 
-def _reached_lines(reached: Reached) -> Iterator[str]:
-    # Some records of a topic may stay while others are corrected: then the corrections count.
-    corrected = {reason.topic for reason in reached.reasons if reason.effect is not Effect.STAYS}
-    told = [each for each in reached.reasons if each.effect is not Effect.STAYS or each.topic not in corrected]
-    yield from dict.fromkeys(f"{reached.member}: {reason}" for reason in told)
-
-
 def impact_document(impact: Impact) -> dict[str, Any]:
     """Return the impact of a change as a JSON object."""
     return {
@@ -221,7 +214,12 @@ def impact_document(impact: Impact) -> dict[str, Any]:
         "interval": impact.interval or None,
         "outputs": dict(impact.outputs),
         "changed": [
-            {"topic": each.topic, "writer": str(each.writer), "effects": [effect.value for effect in each.effects]}
+            {
+                "topic": each.topic,
+                "writer": str(each.writer),
+                "effects": [effect.value for effect in each.effects],
+                "times": None if each.times is None else str(each.times),
+            }
             for each in impact.changed
         ],
         "reached": [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from riverrun.config import OutputKind
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from riverrun.project.graph import Flow, Member, ProjectGraph, Read, Write
+    from riverrun.project.stretches import Stretch
 
 
 class Part(Enum):
@@ -98,6 +100,14 @@ class Reached:
     reasons: tuple[Reason, ...]
     is_restated: bool
 
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Return the reasons that count, as text."""
+        # Some records of a topic may stay while others are corrected: then the corrections count.
+        corrected = {reason.topic for reason in self.reasons if reason.effect is not Effect.STAYS}
+        told = (each for each in self.reasons if each.effect is not Effect.STAYS or each.topic not in corrected)
+        return tuple(dict.fromkeys(map(str, told)))
+
 
 @dataclass(frozen=True, slots=True)
 class Changed:
@@ -106,12 +116,14 @@ class Changed:
     Args:
         effects: What the change does to it; all of them if this is not known.
         is_restated: Whether its records are then those that a computation from the beginning would return.
+        times: The event times of what changes; None if that is not known, as in a release.
     """
 
     topic: str
     writer: Member
     effects: tuple[Effect, ...]
     is_restated: bool
+    times: Stretch | None = None
 
     @property
     def text(self) -> str:
@@ -119,6 +131,7 @@ class Changed:
         if self.effects == tuple(Effect):
             return "not known"
         told = " and ".join(_TOLD[each] for each in self.effects)
+        told = told if self.times is None else f"{told}, {self.times}"
         return told if self.is_restated else f"{told}, which does not restate it"
 
 
@@ -161,6 +174,7 @@ def impact_of(
     app: Member,
     outputs: Mapping[str, tuple[Effect, str]],
     interval: str = "",
+    times: Mapping[str, Stretch] = MappingProxyType({}),
 ) -> Impact:
     """Return what a change of an application means.
 
@@ -169,12 +183,19 @@ def impact_of(
         app: The application.
         outputs: What the change does to each topic of the application, also as text.
         interval: The interval of event time that is computed again. Others take no part then; in a release they may.
+        times: The event times of what changes, by topic.
     """
     first: _Effects = {topic: frozenset({effect}) for topic, (effect, _) in outputs.items()}
     effects = _spread(graph, app, first, takes_part=not interval)
     reached = tuple(_reached(graph, app, effects, takes_part=not interval))
     changed = tuple(
-        Changed(edge.topic, each.member, _sorted(effects[edge.topic]), is_restated=each.is_restated or not interval)
+        Changed(
+            edge.topic,
+            each.member,
+            _sorted(effects[edge.topic]),
+            is_restated=each.is_restated or not interval,
+            times=times.get(edge.topic),
+        )
         for each in reached
         for edge in graph.writes_of(each.member)
         if edge.topic in effects

@@ -19,7 +19,7 @@ from riverrun.project.cluster import ProjectCluster, SparkSessions
 from riverrun.topology.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from riverrun.dsl.builder import StreamsBuilder
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from riverrun.project import archives, transfers
     from riverrun.project.graph import ProjectGraph
     from riverrun.project.impact import Impact
+    from riverrun.project.restatement import Restatement
 
     Built = Callable[[StreamsBuilder], Topology] | Topology | str
     """A topology, a function that builds it, or that function's name."""
@@ -268,6 +269,42 @@ class Riverrun:
         replaced = versions.get(app, application.config.version)
         before = None if start or replaced == application.version else self._before(app, replaced)
         return impact_of_change(application, graph, start=start, end=end, before=before)
+
+    def restatement(
+        self,
+        app: str,
+        start: str,
+        end: str,
+        *,
+        version: str | None = None,
+        topics: Iterable[str] = (),
+        from_beginning: bool = False,
+        gate: bool | None = None,
+        approve: str = "",
+        without: Iterable[str] = (),
+    ) -> Restatement:
+        """Return a backfill of an application, and of all that reads its tables. This does nothing yet.
+
+        Args:
+            app: The application.
+            start: As in `AppRuns.backfill`.
+            end: As in `AppRuns.backfill`.
+            version: The version whose code recomputes processed rows of the application. Default: the live one.
+            topics: As in `AppRuns.backfill`, of the application itself.
+            from_beginning: As in `AppRuns.backfill`, for all of them.
+            gate: As in `AppRuns.bounded`, for what any of them has not processed yet.
+            approve: The id of a verdict on recomputed rows of any of them, whose warnings a person has approved.
+            without: Members that cannot be restated, and stay as they are: names of applications, or such as `export lake`.
+
+        Raises:
+            ConfigError: If there is no such application or version.
+        """
+        from riverrun.project.restatement import Restatement
+        from riverrun.spark.options import BackfillOptions
+
+        chosen = self.app(app, version=version).runs.chosen
+        options = BackfillOptions(tuple(topics), gate, approve, from_beginning)
+        return Restatement(self._cluster, self._config, chosen, (start, end), options, tuple(without))
 
     def _before(self, app: str, version: str) -> Application | StreamsError:
         from riverrun.releases.topology import load_application

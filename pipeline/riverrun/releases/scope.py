@@ -36,6 +36,9 @@ _RELEASE = "Release a new version with this code instead: it computes the table 
 _OTHERS = "Or leave it out: name the other tables with --topic."
 _ALL_RECORDS = "`riverrun backfill --from-beginning` computes it from all records."
 
+# The last second of the year 9999, after which Python knows no times.
+LAST_MS = 253_402_300_799_000
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -58,10 +61,10 @@ class Scope:
     may_be_open: bool = False
 
     def __str__(self) -> str:
-        start, end = moment_text(self.start_ms), moment_text(self.end_ms)
+        start = moment_text(self.start_ms)
         keys = f", keys {', '.join(sorted(self.keys))}" if self.keys else ""
         topics = f", {', '.join(sorted(self.topics))}" if self.topics else ""
-        return f"{start} to {end}{keys}{topics}"
+        return f"{start} {'on' if self.end_ms == LAST_MS else f'to {moment_text(self.end_ms)}'}{keys}{topics}"
 
     def is_about(self, topic: str, kinds: Mapping[str, Output]) -> bool:
         return kinds[topic].kind is OutputKind.TABLE and (not self.topics or topic in self.topics)

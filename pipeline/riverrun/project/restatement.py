@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import ProjectConfig
     from riverrun.project.backfill import Backfill, BackfillOutcome, BackfillPlan
-    from riverrun.project.cluster import Cluster
+    from riverrun.project.cluster import ProjectCluster
     from riverrun.project.graph import Member, ProjectGraph
     from riverrun.project.impact import Impact
     from riverrun.project.stretches import Stretch
@@ -158,7 +158,7 @@ class Restatement:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ProjectCluster,
         project: ProjectConfig,
         app: ChosenVersion,
         interval: tuple[str, str],

@@ -120,6 +120,7 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
         return load_application(project, name, version=chosen, kafka=admin.kafka)
     versions = Versions(project, name, admin, _no_spark)
     staged = versions.releasable(chosen)
+    release.require_results(chosen)
     _require_planned_code(release, staged)
     release.require_carried(chosen)
     registry = ReleaseRegistry.at(admin)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, TimeWindows, windowed
 from riverrun.errors import ReleaseError
 from riverrun.hosting.release import Step
 from riverrun.kafka.admin import Admin
@@ -21,19 +22,25 @@ if TYPE_CHECKING:
     from riverrun.project.release import AppRelease
     from riverrun.simulation.faults import Fault
 
+MINUTE = timedelta(minutes=1)
+BEGAN_MS = 1_767_225_600_000
+"""The year 2026."""
 TOPICS = ["views-v2-staging-view-counts", "views-v2-views-changelog", "views-v2-views-repartition"]
 
 
 class KilledBefore:
-    """Kills a host before its first request of a kind."""
+    """Kills a host before one of its requests of a kind: the first one, unless told otherwise."""
 
-    def __init__(self, request: str) -> None:
+    def __init__(self, request: str, number: int = 1) -> None:
         self._request = request
+        self._left = number
         self.cluster: Cluster | None = None
 
     def fault(self, _client_id: str, request: str) -> Fault | None:
         if self.cluster is not None and request == self._request and self.cluster.turns.host.name == "operator":
-            self.cluster.turns.kill(self.cluster.turns.host)
+            self._left -= 1
+            if not self._left:
+                self.cluster.turns.kill(self.cluster.turns.host)
         return None
 
 
@@ -127,6 +134,38 @@ def test_code_that_is_back_finds_no_results_that_other_code_has_deleted_in_part(
             again.reprocess()
         again.start().reprocess().gate().cut()
         assert views.published() == expected
+
+
+def counted_by_minute(builder: StreamsBuilder) -> Topology:
+    clicks = builder.stream("clicks", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
+    counts = clicks.windowed_by(TimeWindows.of_size_with_no_grace(MINUTE)).count(Materialized(name="counts"))
+    counts.to_stream().to("counts", Produced(windowed(STRING, MINUTE), LONG))
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("number", "gone"), [(1, []), (2, ["staging"]), (2, ["changelog"]), (2, ["staging", "changelog"])]
+)
+def test_a_repair_does_not_continue_one_that_was_deleted_in_part(number: int, gone: list[str]) -> None:
+    faults = KilledBefore("DeleteTopics", number)
+    with Cluster(seed=2, faults=faults) as cluster:
+        for topic in ("clicks", "counts"):
+            cluster.create_topic(topic, 1)
+        app = cluster.project().app("app", counted_by_minute)
+        clicks = cluster.input_topic("clicks", STRING, STRING)
+        for minute in range(6):
+            clicks.pipe_input("key", "value", timestamp=BEGAN_MS + minute * 60_000)
+        app.run()
+
+        def repair() -> str:
+            return str(app.release().repair("2026-01-01T00:00:00+00:00", "2026-01-01T00:04:00+00:00"))
+
+        killed(cluster, faults, repair)
+        left = [topic for topic in Admin(cluster.kafka).list_topics() if "app-repair-" in topic]
+        assert len(left) == 4 - number
+        Admin(cluster.kafka).delete_topics(topic for topic in left if any(each in topic for each in gone))
+        assert "no row differs" in repair()
+        assert not [topic for topic in Admin(cluster.kafka).list_topics() if "app-repair-" in topic]
 
 
 @pytest.mark.parametrize("before", [abort, retire])

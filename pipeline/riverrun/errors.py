@@ -5,6 +5,7 @@
   x ConfigError                   the operator, before anything starts
   x UnsupportedByHostError        the operator: this host cannot run that feature
   x DebuggerError                 the author of a topology that stops in a debugger where there is no terminal
+  x MemoryExhaustedError          the operator: the process needs more memory, or fewer tasks
   x RecordError                   the author of the record, or of the code that handled it
     - DeserializationError
     - SerializationError
@@ -101,6 +102,13 @@ class UnsupportedByHostError(StreamsError):
 
 class DebuggerError(StreamsError):
     """A debugger ended the processing of a record: its user quit, or it found no terminal. No handler skips the record."""
+
+
+class MemoryExhaustedError(StreamsError):
+    """The process had no memory left for a record. No handler skips the record: the next ones would be lost as well.
+
+    Kafka Streams asks no handler about an `OutOfMemoryError` either.
+    """
 
 
 class RecordError(StreamsError):

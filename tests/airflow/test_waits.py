@@ -230,7 +230,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from riverrun_airflow import releases
 from riverrun_airflow import submission
 from riverrun.errors import BrokerError, EngineError, ReleaseError
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import Release, ReleaseStep
 
 def tell(value):
     print("=" + json.dumps(value))
@@ -257,7 +257,7 @@ def start(location, driver, request, until_ms):
     started.append(driver)
 submission.start = start
 submission.end = lambda project, driver: told_to_end.append(driver)
-release = Release("clicks", "v1", step=Step.REPROCESSED, candidate="v2")
+release = Release("clicks", "v1", step=ReleaseStep.REPROCESSED, candidate="v2")
 releases.releaser_of = lambda project, app, master, by: SimpleNamespace(status=lambda: release)
 kept = Kept()
 context = {"task_state_store": kept, "run_id": "m"}

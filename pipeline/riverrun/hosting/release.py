@@ -149,6 +149,10 @@ SWITCHING: Mapping[ReleaseStep, Action] = {ReleaseStep.CUTTING: CUT, ReleaseStep
 """Steps in which no version may publish, with the action that completes each."""
 
 
+DELETED = "deleted"
+"""In place of the digest of a version whose results are being deleted: some of them may be gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     """A release as the control topic knows it.
@@ -162,7 +166,7 @@ class Release:
         switch: Identifies the last switch, even if another process completes it.
         pause_ms: Time without publishing during the last switch of running versions, in all its attempts, ms.
         corrections_ms: The part of it that corrections took, ms.
-        digests: Digests of the code that computed each version's outputs, where known.
+        digests: Digests of the code that computed each version's outputs, where known; `DELETED` while they are deleted.
         begins: Where each version began to compute, by version and input, where earlier records were deleted by then.
         thinned: Compacted topics that each version aggregates as streams, if records may have been removed when it began.
         published: How far the records of staging topics of logs are published: offset by the topic's id and the partition.
@@ -207,6 +211,11 @@ class Release:
         lines = [f"{self.app}: {self.live} is live; release: {self.step.value} {self.candidate or ''}".rstrip()]
         if self.step not in SETTLED:
             lines += self.lost_records
+        lines += [
+            f"results of {version} are being deleted, or that was interrupted"
+            for version, digest in self.digests.items()
+            if digest == DELETED
+        ]
         if self.verdict is not None:
             lines.append(str(self.verdict))
         if self.step in {ReleaseStep.LIVE, ReleaseStep.ROLLED_BACK}:
@@ -285,6 +294,18 @@ class Release:
         """Make sure that a version has all state that it takes over from the live version."""
         if self.carry is not None and version == self.candidate and self.step is ReleaseStep.PLANNED:
             self.carry.require_done(self.app, version)
+
+    def require_results(self, version: str) -> None:
+        """Make sure that no results of a version may be missing because deleting them has begun, and has not ended."""
+        if self.digests.get(version) == DELETED:
+            message = f"{self.app}: results of {version} are being deleted, so some may be gone"
+            is_begun = self.step not in SETTLED and version == self.candidate
+            deletes = f"abort {self.app}" if is_begun else f"retire {self.app} --version {version}"
+            hint = (
+                f"If nobody deletes them any more: riverrun release {deletes} deletes the rest,"
+                f" and riverrun release start {self.app} --to {version} computes all of them from scratch."
+            )
+            raise ReleaseError(message, hint=hint)
 
     def require_nothing_carried(self) -> None:
         """Make sure that no state is being copied from the live version, whose changelogs a run with a gate changes."""

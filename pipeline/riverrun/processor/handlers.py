@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from riverrun.arguments import HANDLER
 from riverrun.config import AT_LEAST_ONCE
 from riverrun.config.code import load_function, users_line
-from riverrun.errors import USER_ERRORS, ConfigError, ProcessingError, RegistryError, as_exception
+from riverrun.errors import (
+    USER_ERRORS,
+    ConfigError,
+    MemoryExhaustedError,
+    ProcessingError,
+    RegistryError,
+    as_exception,
+)
 from riverrun.records import check_headers
 
 if TYPE_CHECKING:
@@ -31,6 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+WITHOUT_MEMORY = "Give the process more memory, or fewer tasks. If one record needs too much, let your code refuse it."
+"""The hint for a failure that no record is to blame for."""
 _SET_ASIDE = "set-aside"
 
 
@@ -309,6 +318,10 @@ def decision_of(
     handler: Handler, asked: str, where: ErrorHandlerContext, record: Any, exception: Exception
 ) -> Response:
     """Return a handler's decision; `asked` is its kind, for messages."""
+    if any(isinstance(each, MemoryError) for each in (exception, exception.__cause__)):
+        place = f"{where.topic}-{where.partition}@{where.offset}"
+        message = f"Processing ended without memory at {place}: {exception}"
+        raise MemoryExhaustedError(message, hint=WITHOUT_MEMORY) from exception
     try:
         response = handler(where, record, exception)
     # Its letters need a schema registry that does not answer: the host tries again later.

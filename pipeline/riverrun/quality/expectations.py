@@ -17,6 +17,7 @@ from riverrun.config.checks import nearest, read_text
 from riverrun.config.code import load_attribute
 from riverrun.errors import ConfigError
 from riverrun.extras import require_extra
+from riverrun.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -68,9 +69,10 @@ def checks_of(where: str, given: Any, topology: Topology) -> Checks:
     if not isinstance(given, Checks):
         return Checks(given)
     _require_known(where, given.stores, topology.stores, "a state store")
-    # A pattern may find any topic, so then no name is wrong.
-    inputs = given.inputs.keys() if topology.has_patterns else topology.source_topics
-    _require_known(where, given.inputs, inputs, "an input")
+    patterns = [node.pattern for node in topology.nodes.values() if isinstance(node, SourceNode) and node.pattern]
+    # A pattern may find a topic later.
+    possible = {topic for topic in given.inputs if any(pattern.fullmatch(topic) for pattern in patterns)}
+    _require_known(where, given.inputs, possible.union(topology.source_topics), "an input")
     _require_list(where, given.runs)
     _require_list(where, given.workers)
     return given

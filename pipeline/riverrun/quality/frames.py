@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import decimal
 import fcntl
+import json
 import re
 import shutil
 import uuid
@@ -31,6 +33,12 @@ if TYPE_CHECKING:
 TIME = pa.timestamp("us", "UTC")
 # Digits of 64-bit integers, and of the longest decimals that Spark has.
 _INT_DIGITS, _MAX_DIGITS = 19, 38
+# Floats have each whole number up to this one.
+_MOST_EXACT = 2**53
+# Whole numbers of frames are below it.
+_MOST = 2**63
+# `bool` comes first, as it is one of the integers of Python.
+_KINDS = bool, int, float, decimal.Decimal, datetime, str, bytes
 BATCH_ROWS = 20_000
 # The lowest 1,024 of all 64-bit hashes estimate the number of distinct values with an error of about 3 %.
 _HASHES, _ALL_HASHES = 1024, 2.0**64
@@ -256,6 +264,7 @@ class _Writer:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._types: dict[str, pa.DataType] = {}
+        self._largest: dict[str, int] = {}
         self._files: list[Path] = []
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> Frame:
@@ -275,9 +284,11 @@ class _Writer:
         names = dict.fromkeys(self._types)
         for row in batch:
             names.update(dict.fromkeys(row))
-        arrays = {name: _array([row.get(name) for row in batch]) for name in names}
+        arrays = {_encodable(name): _array([row.get(name) for row in batch]) for name in names}
         for name, each in arrays.items():
-            self._types[name] = _common(self._types.get(name, pa.null()), each.type)
+            if pa.types.is_int64(each.type):
+                self._largest[name] = max(self._largest.get(name, 0), _largest(each))
+            self._types[name] = _common(self._types.get(name, pa.null()), each.type, self._largest.get(name, 0))
         path = self._directory / f"{len(self._files):06}.parquet"
         _parquet().write_table(pa.table(arrays), path)
         self._files.append(path)
@@ -362,13 +373,38 @@ def array_compute() -> Any:
 
 
 def _array(values: list[Any]) -> pa.Array:
+    """Return values with their type, or as text if they have no common one."""
+    kinds = {_kind(each) for each in {*map(type, values)}} - {type(None)}
     try:
-        found = pa.array(values)
-    except (pa.ArrowException, OverflowError):
+        found = _of_one_type(values, kinds)
+    # Texts that no encoding has are a `ValueError`.
+    except (pa.ArrowException, OverflowError, ValueError):
         found = None
-    if found is None or not _is_plain(found.type):
-        return pa.array([None if value is None else _text(value) for value in values], pa.string())
-    return found
+    return found if found is not None and _is_plain(found.type) else _texts(values)
+
+
+def _kind(kind: type) -> type:
+    return next((each for each in _KINDS if issubclass(kind, each)), kind)
+
+
+def _of_one_type(values: list[Any], kinds: set[type]) -> pa.Array | None:
+    # Left alone, the library makes times of numbers, numbers of booleans, and bytes of texts.
+    if kinds == {datetime}:
+        has_zones = all(each is None or each.utcoffset() is not None for each in values)
+        return (
+            pa.array([None if each is None else each.astimezone(UTC) for each in values], TIME) if has_zones else None
+        )
+    if kinds == {int, decimal.Decimal}:
+        is_short = all(-_MOST <= each < _MOST for each in values if isinstance(each, int))
+        return pa.array([None if each is None else decimal.Decimal(each) for each in values]) if is_short else None
+    # It refuses whole numbers that a float would round.
+    return pa.array(values) if len(kinds) <= 1 or kinds == {int, float} else None
+
+
+def _largest(values: pa.Array) -> int:
+    """Return the largest absolute value of whole numbers."""
+    found = array_compute().min_max(values).as_py()
+    return max(-(found["min"] or 0), found["max"] or 0)
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -376,22 +412,22 @@ def _is_plain(kind: pa.DataType) -> bool:
     return kind in kinds or (pa.types.is_decimal128(kind) and kind.scale >= 0)
 
 
-def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return the type that can represent the values of both types."""
+def _common(one: pa.DataType, other: pa.DataType, largest: int) -> pa.DataType:
+    """Return the type that can represent the values of both types; `largest` is the largest whole number among them."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
         return other
     if {one, other} == {pa.int64(), pa.float64()}:
-        return pa.float64()
+        return pa.float64() if largest <= _MOST_EXACT else pa.string()
     if {True} == {pa.types.is_decimal128(each) or each == pa.int64() for each in (one, other)}:
-        return _decimal(one, other)
+        return _decimal(one, other, len(str(largest)))
     return pa.string()
 
 
-def _decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+def _decimal(one: pa.DataType, other: pa.DataType, whole_digits: int) -> pa.DataType:
     """Return the type of numbers with the digits of both, or text if they are too many."""
-    digits = [(_INT_DIGITS, 0) if kind == pa.int64() else (kind.precision, kind.scale) for kind in (one, other)]
+    digits = [(whole_digits, 0) if kind == pa.int64() else (kind.precision, kind.scale) for kind in (one, other)]
     scale = max(scale for _, scale in digits)
     precision = scale + max(precision - scale for precision, scale in digits)
     return pa.decimal128(precision, scale) if precision <= _MAX_DIGITS else pa.string()
@@ -402,10 +438,37 @@ def _cast(table: pa.Table, field: pa.Field) -> Any:
         return pa.nulls(len(table), field.type)
     column = table.column(field.name)
     if pa.types.is_string(field.type) and not (pa.types.is_string(column.type) or pa.types.is_null(column.type)):
-        return pa.array([None if value is None else _text(value) for value in column.to_pylist()], pa.string())
+        return _texts(column.to_pylist())
+    if pa.types.is_decimal128(field.type) and pa.types.is_int64(column.type):
+        # Directly, it would need room for the digits of the longest whole number, which need not be there.
+        column = column.cast(pa.decimal128(_INT_DIGITS, 0))
     return column.cast(field.type, safe=False)
 
 
-def _text(value: Any) -> str:
+def _texts(values: list[Any]) -> pa.Array:
+    return pa.array([None if value is None else text_of(value) for value in values], pa.string())
+
+
+def text_of(value: Any) -> str:
+    """Return the text of a value, which is one for all types that its batch may have had."""
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _MOST_EXACT:
+        value = int(value)
+    if isinstance(value, decimal.Decimal):
+        digits = f"{value:f}"
+        return digits.rstrip("0").rstrip(".") if "." in digits else digits
+    # A time at the end of all times may have no form in UTC.
+    if isinstance(value, datetime) and value.utcoffset() is not None:
+        with suppress(OverflowError):
+            value = value.astimezone(UTC)
     plain = without_odd_numbers(msgspec.to_builtins(value))
-    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
+    if isinstance(plain, str):
+        return _encodable(plain)
+    try:
+        return msgspec.json.encode(plain).decode()
+    except UnicodeEncodeError:
+        return json.dumps(plain, separators=(",", ":"))
+
+
+def _encodable(text: str) -> str:
+    """Return a text without halves of characters, which Python's texts may have, and files may not."""
+    return text.encode(errors="backslashreplace").decode()

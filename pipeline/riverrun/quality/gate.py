@@ -431,8 +431,10 @@ def _is_alike_on_spark(expectation: Any, kinds: Mapping[str, Any]) -> bool:
     if kind in _OF_NULLS:
         return bool(named)
     if kind == "expect_column_values_to_be_between":
-        bounds = {type(each) for each in (expectation.min_value, expectation.max_value)} - {type(None)}
-        return named in {"int64", "double"} and bounds <= {int, float}
+        bounds = [each for each in (expectation.min_value, expectation.max_value) if each is not None]
+        # NaN is above all numbers in Spark, and neither above nor below them in pandas.
+        is_alike = all(type(each) in {int, float} and each == each for each in bounds)  # noqa: PLR0124 - NaN
+        return named in {"int64", "double"} and is_alike
     if kind in _OF_SETS:
         wanted = {"int64": int, "string": str}.get(named)
         is_alike = bool(expectation.value_set) and {type(each) for each in expectation.value_set} == {wanted}

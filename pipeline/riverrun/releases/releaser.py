@@ -17,7 +17,7 @@ from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import dropped_so_far
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import ACTIONS, BEGUN, SWITCHING, Release, ReleaseStep
+from riverrun.hosting.release import ACTIONS, BEGUN, DELETED, SWITCHING, Release, ReleaseStep
 from riverrun.releases.carrying import Carrying
 from riverrun.releases.check_log import GATE_OF_RELEASE, CheckLog, CheckRecord
 from riverrun.releases.corrections import Corrections
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from riverrun.spark.bounded_runs.job import RunSummary
 
     Dropped = tuple[Mapping[str, int], Mapping[str, int]]
-
-_DELETED = ""
-"""The digest of a version while its results are deleted. If that dies, a release that starts computes all of them anew."""
 
 
 class Releaser:
@@ -152,6 +149,9 @@ class Releaser:
         if is_other or (release.carry is not None and release.candidate == candidate.version):
             require_nobody(candidate)
             self._carrying.give_up(release, live)
+            # The record first: other code, or a rollback, may not find a part of the results if this is interrupted.
+            deleted = release.digests | {candidate.version: DELETED}
+            release = planned = self._registry.write(replace(planned, candidate=candidate.version, digests=deleted))
             self._versions.discard(candidate)
         is_kept = known == digests[candidate.version] and self._versions.has_begun(candidate)
         # What the live version has carried over goes back further than its own beginning.
@@ -298,7 +298,7 @@ class Releaser:
         previous = None if chosen == release.previous else release.previous
         begins = {name: begun for name, begun in release.begins.items() if name != chosen}
         thinned = {name: topics for name, topics in release.thinned.items() if name != chosen}
-        digests = release.digests | {chosen: _DELETED}
+        digests = release.digests | {chosen: DELETED}
         # The record first: nobody may roll back to a version that is deleted in part, or continue its results.
         left = replace(release, previous=previous, digests=digests, begins=begins, thinned=thinned)
         return self._deleted(self._registry.write(left), retired)
@@ -308,7 +308,7 @@ class Releaser:
         release = self.check("abort")
         candidate = self._versions.application(candidate_of(release))
         self._carrying.give_up(release, self._versions.application(release.live))
-        digests = release.digests | {candidate.version: _DELETED}
+        digests = release.digests | {candidate.version: DELETED}
         return self._deleted(
             self._registry.write(release.to(ReleaseStep.ABORTED, carry=None, digests=digests)), candidate
         )

@@ -29,6 +29,7 @@ from riverrun.releases.switch import Switch
 from riverrun.releases.topology import build_topology
 from riverrun.releases.verdicts import new_id, suite_digest
 from riverrun.releases.versions import Versions, require_declared
+from riverrun.runtime.layout import kept_offsets_name
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import COMMITTED, resolve
 
@@ -301,8 +302,9 @@ class Repairer:
         # topics that are created again under the same name can crash processes that use librdkafka.
         basis = repr((str(plan.range.start), plan.code, application.topology.fingerprint()))
         work = _VERSION + hashlib.sha256(basis.encode()).hexdigest()[:8]
-        begun = re.compile(re.escape(f"{self._config.name}-") + f"({work}[0-9a-f]{{8}})-")
-        left = (match[1] for topic in self._admin.list_topics() if (match := begun.match(topic)))
+        # A repair without offsets has not begun, or was deleted in part (`Versions.discard`).
+        begun = re.compile(re.escape(f"{self._config.name}-") + f"({work}[0-9a-f]{{8}})" + kept_offsets_name(""))
+        left = (match[1] for topic in self._admin.list_topics() if (match := begun.fullmatch(topic)))
         name = next(left, f"{work}{new_id()}")
         declared = replace(self._config, versions={**self._config.versions, name: self._config.topology_of(plan.code)})
         project = replace(self._project, apps={**self._project.apps, declared.name: declared})

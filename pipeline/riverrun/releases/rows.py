@@ -19,12 +19,12 @@ import msgspec
 
 from riverrun.errors import USER_ERRORS, DeserializationError, RegistryError, ReleaseError, as_exception
 from riverrun.hosting.release import staging_name
+from riverrun.quality.frames import text_of
 from riverrun.records import EPOCH, TopicPartition
 from riverrun.releases.differ import Differ
 from riverrun.releases.topology import tables
 from riverrun.serde.api import field_names, plain_reader
 from riverrun.serde.exact_values import LAST_MS, micros
-from riverrun.serde.serdes import without_odd_numbers
 from riverrun.serde.windowed import of_any_size
 from riverrun.windows import Windowed
 
@@ -182,7 +182,7 @@ def whole_key(key: Any, names: Collection[str]) -> Any:
     found = _column(key)
     if found is None or isinstance(found, str | bytes | bool | int | float | decimal.Decimal | datetime):
         return found
-    return msgspec.json.encode(without_odd_numbers(found)).decode()
+    return text_of(found)
 
 
 def _key_reader(sink: Serdes) -> Callable[[bytes], Any]:
@@ -212,7 +212,9 @@ def _columns_of_value(topic: str, value: Any) -> dict[str, Any]:
 def _fields(value: Any) -> dict[str, Any]:
     """Return a value's fields by name; a value without fields becomes one field with the name `""`."""
     plain = _builtin(value)
-    return {str(name): _column(each) for name, each in plain.items()} if isinstance(plain, dict) else {"": plain}
+    return (
+        {str(name): _column(each) for name, each in plain.items()} if isinstance(plain, dict) else {"": _column(plain)}
+    )
 
 
 def _column(value: Any) -> Any:

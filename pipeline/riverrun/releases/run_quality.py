@@ -75,7 +75,11 @@ class RunGate:
         sources = [node for node in topology.nodes.values() if isinstance(node, SourceNode)]
         for topic, expectations in self._checks.inputs.items():
             source = next((node for node in sources if topic in node.topics), None)
-            if source is not None:
+            if source is None:
+                found += Verdict(
+                    {f"{INPUT}{topic}: it has rows": "noted: nothing was judged, as there is no such topic"}
+                )
+            else:
                 own = {tp: wanted for tp, wanted in ranges.items() if tp.topic == topic}
                 rows = log_rows(read_fields(self._admin, own), source)
                 found += self._judged(f"{INPUT}{topic}", rows, expectations, "_")

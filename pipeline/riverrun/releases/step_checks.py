@@ -261,7 +261,8 @@ class StepChecks:
 
     @staticmethod
     def _require_same_code(release: Release, version: ConnectedApplication) -> None:
-        """Make sure that a version is not computed half by the planned code, half by other code."""
+        """Make sure that a version is whole, and not computed half by the planned code, half by other code."""
+        release.require_results(version.version)
         if not is_planned_code(release, version):
             message = f"{release.app}: the code of {version.version} has changed since the release was planned"
             raise ReleaseError(message, hint=hint_of_other_code(release, version))

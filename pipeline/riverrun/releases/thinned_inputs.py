@@ -1,6 +1,7 @@
 """Compacted inputs that a version aggregates as streams: what follows from records that brokers have removed is missing.
 
-A table needs the last record of each key, which compaction keeps. An aggregation of a stream needs all records.
+A table needs the last record of each key, which compaction keeps. So does an aggregation of its rows, whose subtractor takes
+back what its adder has added. An aggregation of a stream needs all records, also of a stream of a table's updates.
 """
 
 from __future__ import annotations
@@ -8,6 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from riverrun.kafka.ranges import read_range
+from riverrun.operators.joins import (
+    BufferedStreamTableJoin,
+    StreamTableJoin,
+    StreamTableLeftJoin,
+    StreamVersionedTableJoin,
+)
+from riverrun.operators.tables import ToStream
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode
 
@@ -22,6 +30,8 @@ if TYPE_CHECKING:
 # Brokers clean a log from its first record on. So it is read up to a key that comes again, or up to so many keys.
 _MOST_KEYS = 100_000
 _TABLES = {Lineage.TABLE, Lineage.ROWS}
+# They read rows, and keep nothing of a record once it is joined.
+_LOOK_UPS = StreamTableJoin, StreamTableLeftJoin, StreamVersionedTableJoin, BufferedStreamTableJoin
 
 
 def thinned_inputs(admin: Admin, topology: Topology, topics: Collection[str]) -> list[str]:
@@ -37,39 +47,45 @@ def thinned_inputs(admin: Admin, topology: Topology, topics: Collection[str]) ->
 
 
 def streams_of_aggregations(topology: Topology) -> set[str]:
-    """Return the external topics that are read as streams, and whose records end up in a store that is no copy of a table."""
+    """Return the external topics whose records, or the updates of tables made of them, are aggregated as streams."""
     subs = topology.sub_topologies()
     read = [(sub, {*source.topics} - sub.repartition_topics) for sub in subs for source in sub.sources]
     return {topic for sub, topics in read if topics and _is_aggregated(subs, sub, topics) for topic in topics}
 
 
 def _is_aggregated(subs: Sequence[SubTopology], sub: SubTopology, topics: set[str]) -> bool:
-    """Return whether records of topics, as they are or changed, reach a store through nodes that are no tables."""
-    seen, waiting = set[str](), [(sub, topics)]
+    """Return whether records of topics, or updates of tables made of them, reach a store as a stream."""
+    seen, waiting = set[tuple[str, bool]](), [(sub, topics, False)]
     while waiting:
-        here, read = waiting.pop()
-        tables = {store for node in here.nodes if _is_table(node) for store in here.store_access.get(node.name, ())}
-        for node in _reached(here, read):
-            if not tables.issuperset(here.store_access.get(node.name, ())):
+        here, read, as_table = waiting.pop()
+        for node, is_table in _reached(here, read, as_table=as_table):
+            if not is_table and here.store_access.get(node.name) and not isinstance(_operator(node), _LOOK_UPS):
                 return True
-            if isinstance(node, SinkNode) and isinstance(node.topic, str) and node.topic not in seen:
-                seen.add(node.topic)
-                waiting += [(each, {node.topic}) for each in subs if node.topic in each.repartition_topics]
+            if isinstance(node, SinkNode) and isinstance(node.topic, str) and (node.topic, is_table) not in seen:
+                seen.add((node.topic, is_table))
+                waiting += [(each, {node.topic}, is_table) for each in subs if node.topic in each.repartition_topics]
     return False
 
 
-def _reached(sub: SubTopology, topics: set[str]) -> Iterator[Node]:
-    """Yield the nodes that get records of topics, up to the tables that are made of them."""
-    reached = {source.name for source in sub.sources if not topics.isdisjoint(source.topics)}
+def _reached(sub: SubTopology, topics: set[str], *, as_table: bool) -> Iterator[tuple[Node, bool]]:
+    """Yield the nodes that get records of topics, each with whether it gets updates of a table alone."""
+    reached = {source.name: as_table for source in sub.sources if not topics.isdisjoint(source.topics)}
     # Parents come before their children.
     for node in sub.nodes:
-        if not reached.isdisjoint(node.parents) and not _is_table(node):
-            reached.add(node.name)
-            yield node
+        before = [reached[parent] for parent in node.parents if parent in reached]
+        if before:
+            is_table = all(before) or _makes_rows(node)
+            yield node, is_table
+            reached[node.name] = is_table and not isinstance(_operator(node), ToStream)
 
 
-def _is_table(node: Node) -> bool:
+def _makes_rows(node: Node) -> bool:
     return isinstance(node, ProcessorNode) and node.lineage in _TABLES
+
+
+def _operator(node: Node) -> object:
+    """Return the built-in operator of a node; None if users' code runs there."""
+    return node.supplier() if isinstance(node, ProcessorNode) and not node.is_users_own else None
 
 
 def _is_thinned(admin: Admin, tp: TopicPartition) -> bool:

@@ -24,7 +24,7 @@ from riverrun.processor.handlers import may_keep_letters
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition
 from riverrun.releases.thinned_inputs import thinned_inputs
 from riverrun.releases.topology import build_topology, load_application, outputs
-from riverrun.runtime.layout import own_topics
+from riverrun.runtime.layout import kept_offsets_name, own_topics
 from riverrun.spark.bounded_runs.job import RunSummary, run
 from riverrun.spark.ranges import COMMITTED, EARLIEST, RunRange, resolve
 
@@ -120,6 +120,7 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
         return load_application(project, name, version=chosen, kafka=admin.kafka)
     versions = Versions(project, name, admin, _no_spark)
     staged = versions.releasable(chosen)
+    release.require_results(chosen)
     _require_planned_code(release, staged)
     release.require_carried(chosen)
     registry = ReleaseRegistry.at(admin)
@@ -322,6 +323,8 @@ class Versions:
         topics = self._admin.list_topics()
         staging = [name for name in topics if name.startswith(staging_name(version.id, ""))]
         own = own_topics(version.id, topics, self._project.application_ids)
+        # The offsets alone first: a repair continues what an earlier one has left only with them (`repair`).
+        self._admin.delete_topics({kept_offsets_name(version.id)}.intersection(own))
         self._admin.delete_topics([*own, *staging])
         forget(self._admin, own)
         self._admin.delete_group(version.id)

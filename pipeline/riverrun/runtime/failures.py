@@ -18,6 +18,7 @@ from riverrun.errors import (
     CorruptStateError,
     DebuggerError,
     DeserializationError,
+    MemoryExhaustedError,
     ProcessingError,
     RecordError,
     SerializationError,
@@ -29,6 +30,7 @@ from riverrun.errors import (
 from riverrun.operators.process import UserProcessor
 from riverrun.processor.handlers import (
     LEAVES_OUT,
+    WITHOUT_MEMORY,
     DropReason,
     ErrorHandlerContext,
     Result,
@@ -68,7 +70,7 @@ _PROCESSORS = {UserProcessor.process.__code__}
 # A processor takes about so many nested calls to forward a record; with more, the recursion is its own.
 _MOST_CALLS = 10
 # The host must handle these: a handler that skipped the record because of one would lose it.
-_NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError, DebuggerError)
+_NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError, DebuggerError, MemoryExhaustedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +371,8 @@ def processing_error(what: str, error: Exception) -> ProcessingError:
             return _too_long_a_chain(what, passed)
     message = f"{what} failed: {type(error).__name__}: {error}"
     hint = "Set processing.exception.handler = continue to skip such records."
+    if isinstance(error, MemoryError):
+        hint = WITHOUT_MEMORY
     # Python's own text for an int of more than 64 bits.
     if isinstance(error, OverflowError | struct.error) and "too large to convert" in str(error):
         message = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import great_expectations.expectations as gxe
@@ -71,6 +72,15 @@ def test_each_expectation_has_one_outcome_for_few_rows_and_many(
     assert sorted(large.critical) == sorted(small.critical)
     # Whether there are rows, and NaN in a column.
     assert len(small.outcomes) == 2 + len({gate._name(each.configuration) for each in asked})
+
+
+@pytest.mark.parametrize(
+    ("bounds", "is_of_spark"),
+    [((0, 1.5), True), ((None, math.inf), True), ((math.nan, None), False), ((0, math.nan), False)],
+)
+def test_spark_judges_no_bound_that_it_orders_otherwise_than_pandas(bounds: tuple[Any, Any], is_of_spark: bool) -> None:
+    asked = gxe.ExpectColumnValuesToBeBetween(column="n", min_value=bounds[0], max_value=bounds[1])
+    assert gate._is_alike_on_spark(asked, {"n": "double"}) is is_of_spark
 
 
 def test_an_expectation_without_a_result_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import great_expectations as gx
@@ -10,7 +11,7 @@ import great_expectations.expectations as gxe
 import pytest
 from great_expectations.expectations.expectation import BatchExpectation
 
-from riverrun import STRING, Consumed, Grouped, Materialized, StreamsBuilder
+from riverrun import STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from riverrun.errors import ConfigError
 from riverrun.quality.expectations import checks_of, declared, read_suites
 from riverrun.quality.frames import write_frame
@@ -136,3 +137,14 @@ def test_a_directory_without_suites_and_a_store_that_is_not_there_are_refused(tm
     suite(tmp_path, "input.word", NOT_NULL)
     with pytest.raises(ConfigError, match=r"expectations of 'word', which is not an input\nHint: Did you mean 'words'"):
         checks_of("suites", read_suites(tmp_path), counting())
+
+
+def test_a_pattern_makes_an_input_of_each_topic_that_it_may_find(tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream(re.compile("words-.*"), Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
+    topology = builder.build()
+    suite(tmp_path, "input.words-later", NOT_NULL)
+    assert checks_of("suites", read_suites(tmp_path), topology).inputs.keys() == {"words-later"}
+    suite(tmp_path, "input.word-later", NOT_NULL)
+    with pytest.raises(ConfigError, match="expectations of 'word-later', which is not an input"):
+        checks_of("suites", read_suites(tmp_path), topology)

@@ -35,7 +35,7 @@ from riverrun import (
     Windowed,
     windowed,
 )
-from riverrun.errors import DebuggerError, RefusedRecordError, TaskMigratedError
+from riverrun.errors import DebuggerError, MemoryExhaustedError, RefusedRecordError, TaskMigratedError
 from riverrun.processor.handlers import (
     ERRORS_EXCEPTION,
     ERRORS_MESSAGE,
@@ -626,9 +626,11 @@ def test_what_a_store_has_let_go_of_already_counts_as_dropped() -> None:
         assert driver.dropped() == {"expired-window": 1}
 
 
+_ends: list[BaseException] = []
+
+
 def _quit(*_given: Any) -> Any:
-    """Do what `breakpoint()` does in a process without a terminal."""
-    raise BdbQuit
+    raise _ends[0]
 
 
 class _Quitting(Processor[Any, Any]):
@@ -662,11 +664,23 @@ class _QuittingLater(Processor[Any, Any]):
         lambda b: b.table("in", STRINGS).map_values(_quit, Materialized(STRING, STRING, name="s")),
     ],
 )  # fmt: skip
-def test_a_record_at_which_a_debugger_is_left_is_not_skipped(build: Callable[[StreamsBuilder], object]) -> None:
+@pytest.mark.parametrize(
+    ("end", "error", "message"),
+    [
+        # What `breakpoint()` raises in a process without a terminal.
+        (BdbQuit(), DebuggerError, "ended in a debugger"),
+        (MemoryError("no room"), (MemoryExhaustedError, ProcessingError), r"no room(.|\n)*more memory, or fewer tasks"),
+    ],
+    ids=["debugger", "memory"],
+)
+def test_a_record_that_is_not_to_blame_is_not_skipped(
+    build: Callable[[StreamsBuilder], object], end: BaseException, error: Any, message: str
+) -> None:
+    _ends[:] = [end]
     builder = StreamsBuilder()
     build(builder)
     config = dict.fromkeys((PROCESSING, READING, WRITING), "continue")
-    with pytest.raises(DebuggerError, match="ended in a debugger"):
+    with pytest.raises(error, match=message):
         pipe(builder.build(), config)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, TimeWindows, windowed
+from riverrun.errors import ReleaseError
+from riverrun.hosting.release import ReleaseStep
 from riverrun.kafka.admin import Admin
 from riverrun.testing import Cluster
 from tests.unit.simulation.test_projects import Views, build, marked
@@ -14,22 +18,29 @@ from tests.unit.simulation.test_projects import Views, build, marked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from riverrun import StreamsBuilder, Topology
     from riverrun.project.release import AppRelease
     from riverrun.simulation.faults import Fault
 
+MINUTE = timedelta(minutes=1)
+BEGAN_MS = 1_767_225_600_000
+"""The year 2026."""
 TOPICS = ["views-v2-staging-view-counts", "views-v2-views-changelog", "views-v2-views-repartition"]
 
 
 class KilledBefore:
-    """Kills a host before its first request of a kind."""
+    """Kills a host before one of its requests of a kind: the first one, unless told otherwise."""
 
-    def __init__(self, request: str) -> None:
+    def __init__(self, request: str, number: int = 1) -> None:
         self._request = request
+        self._left = number
         self.cluster: Cluster | None = None
 
     def fault(self, _client_id: str, request: str) -> Fault | None:
         if self.cluster is not None and request == self._request and self.cluster.turns.host.name == "operator":
-            self.cluster.turns.kill(self.cluster.turns.host)
+            self._left -= 1
+            if not self._left:
+                self.cluster.turns.kill(self.cluster.turns.host)
         return None
 
 
@@ -54,13 +65,107 @@ def test_a_version_that_was_deleted_in_part_is_computed_anew(
         views.write()
         views.app.run()
         release = before(views)
-        faults.cluster = cluster
-        operator = cluster.start("operator", getattr(release, before.__name__))
-        cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=5))
-        assert operator.error is None, "it was killed"
+        killed(cluster, faults, getattr(release, before.__name__))
         Admin(cluster.kafka).delete_topics(gone)
         release.start().reprocess().gate().cut()
         assert views.published() == {f"{page}!": count for page, count in views.expected.items()}
+
+
+def killed(cluster: Cluster, faults: KilledBefore, step: Callable[[], object]) -> None:
+    """Take a step that is killed before it deletes topics."""
+    faults.cluster = cluster
+    operator = cluster.start("operator", step)
+    cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=5))
+    assert operator.error is None, "it was killed"
+
+
+@pytest.mark.parametrize("before", [abort, retire])
+def test_no_host_computes_on_what_is_left_of_a_deleted_version(before: Callable[[Views], AppRelease]) -> None:
+    faults = KilledBefore("DeleteTopics")
+    with Cluster(seed=2, faults=faults) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        release = before(views)
+        killed(cluster, faults, getattr(release, before.__name__))
+        Admin(cluster.kafka).delete_topics(TOPICS[:1])
+        project = cluster.project()
+        project.app("views", build, versions={"v2": marked})
+        version = project.app("views", version="v2")
+        ended = "riverrun release retire views --version v2"
+        with pytest.raises(ReleaseError, match=f"results of v2 are being deleted.*\n.*{ended}"):
+            version.run()
+        worker = cluster.start_worker(version)
+        cluster.wait_until(lambda: not worker.is_alive, timedelta(minutes=5))
+        assert ended in str(worker.error)
+        assert TOPICS[0] not in Admin(cluster.kafka).list_topics()
+        assert "results of v2 are being deleted, or that was interrupted" in str(release.status)
+        release.releaser.retire("v2")
+        version.run()
+
+
+@pytest.mark.parametrize("step", [ReleaseStep.REPROCESSED, ReleaseStep.LIVE])
+def test_code_that_is_back_finds_no_results_that_other_code_has_deleted_in_part(step: ReleaseStep) -> None:
+    faults = KilledBefore("DeleteTopics")
+    with Cluster(seed=2, faults=faults) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        release = views.app.release("v2").reprocess()
+        chosen, expected = "v2", {f"{page}!": count for page, count in views.expected.items()}
+        if step is ReleaseStep.LIVE:
+            release.gate().cut()
+            chosen, expected = "v1", dict(views.expected)
+        changed = cluster.project()
+        codes: dict[str, Callable[[StreamsBuilder], Topology]] = {
+            "v1": build,
+            "v2": marked,
+            chosen: partial(build, mark="?"),
+        }
+        changed.app("views", codes["v1"], versions={"v2": codes["v2"]})
+        killed(cluster, faults, changed.app("views").release(chosen).start)
+        Admin(cluster.kafka).delete_topics([f"views-{chosen}-staging-view-counts"])
+        with pytest.raises(ReleaseError):
+            release.rollback()
+        project = cluster.project()
+        project.app("views", build, versions={"v2": marked})
+        again = project.app("views").release(chosen)
+        with pytest.raises(ReleaseError, match="are being deleted"):
+            again.reprocess()
+        again.start().reprocess().gate().cut()
+        assert views.published() == expected
+
+
+def counted_by_minute(builder: StreamsBuilder) -> Topology:
+    clicks = builder.stream("clicks", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
+    counts = clicks.windowed_by(TimeWindows.of_size_with_no_grace(MINUTE)).count(Materialized(name="counts"))
+    counts.to_stream().to("counts", Produced(windowed(STRING, MINUTE), LONG))
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("number", "gone"), [(1, []), (2, ["staging"]), (2, ["changelog"]), (2, ["staging", "changelog"])]
+)
+def test_a_repair_does_not_continue_one_that_was_deleted_in_part(number: int, gone: list[str]) -> None:
+    faults = KilledBefore("DeleteTopics", number)
+    with Cluster(seed=2, faults=faults) as cluster:
+        for topic in ("clicks", "counts"):
+            cluster.create_topic(topic, 1)
+        app = cluster.project().app("app", counted_by_minute)
+        clicks = cluster.input_topic("clicks", STRING, STRING)
+        for minute in range(6):
+            clicks.pipe_input("key", "value", timestamp=BEGAN_MS + minute * 60_000)
+        app.run()
+
+        def repair() -> str:
+            return str(app.release().repair("2026-01-01T00:00:00+00:00", "2026-01-01T00:04:00+00:00"))
+
+        killed(cluster, faults, repair)
+        left = [topic for topic in Admin(cluster.kafka).list_topics() if "app-repair-" in topic]
+        assert len(left) == 4 - number
+        Admin(cluster.kafka).delete_topics(topic for topic in left if any(each in topic for each in gone))
+        assert "no row differs" in repair()
+        assert not [topic for topic in Admin(cluster.kafka).list_topics() if "app-repair-" in topic]
 
 
 @pytest.mark.parametrize("before", [abort, retire])

@@ -83,6 +83,27 @@ def counted_as_a_table(builder: StreamsBuilder) -> None:
     rows.count().to_stream().to("out", COUNTS)
 
 
+def updates_counted(builder: StreamsBuilder) -> None:
+    updates = builder.table("in", READ).map_values(str.upper).to_stream()
+    updates.group_by(lambda _, value: value, Grouped(STRING, STRING)).count().to_stream().to("out", COUNTS)
+
+
+def updates_of_groups_counted(builder: StreamsBuilder) -> None:
+    rows = builder.table("in", READ).group_by(lambda key, value: (value, key), Grouped(STRING, STRING))
+    rows.count().to_stream().group_by_key(Grouped(STRING, LONG)).count().to_stream().to("out", COUNTS)
+
+
+def updates_made_a_table(builder: StreamsBuilder) -> None:
+    updates = builder.table("in", READ).to_stream().filter(lambda _, value: bool(value))
+    rows = updates.to_table(Materialized(STRING, STRING, name="rows"))
+    rows.group_by(lambda key, value: (value, key), Grouped(STRING, STRING)).count().to_stream().to("out", COUNTS)
+
+
+def enriched_by_counts(builder: StreamsBuilder) -> None:
+    counts = builder.stream("other", READ).group_by_key(Grouped(STRING, STRING)).count()
+    builder.stream("in", READ).join(counts, lambda one, count: f"{one}{count}").to("out", TEXTS)
+
+
 def enriched(builder: StreamsBuilder) -> None:
     builder.stream("in", READ).join(builder.table("other", READ), lambda one, other: one + other).to("out", TEXTS)
 
@@ -100,10 +121,14 @@ def enriched_and_counted(builder: StreamsBuilder) -> None:
         (counted_by_another_key, {"in"}),
         (counted_in_windows, {"in"}),
         (enriched, set()),
+        (enriched_by_counts, {"other"}),
         (enriched_and_counted, {"in"}),
         (joined, {"in", "other"}),
         (made_a_table, set()),
         (passed, set()),
+        (updates_counted, {"in"}),
+        (updates_made_a_table, set()),
+        (updates_of_groups_counted, {"in"}),
     ],
 )
 def test_an_aggregation_of_a_stream_needs_all_records(
@@ -138,6 +163,11 @@ def cluster() -> Iterator[Cluster]:
         yield opened
 
 
+def built_of_updates(builder: StreamsBuilder) -> Topology:
+    updates_counted(builder)
+    return builder.build()
+
+
 def write(cluster: Cluster, times: int) -> None:
     for _ in range(times):
         cluster.input_topic("in", STRING, STRING).pipe_key_value_list([(key, key[-1]) for key in KEYS])
@@ -148,8 +178,11 @@ def total(cluster: Cluster) -> int:
     return sum(cluster.table("out", STRING, LONG).values())
 
 
-def test_a_release_over_records_that_compaction_has_removed_asks_a_person(cluster: Cluster) -> None:
-    app = cluster.project().app("app", built, versions={"v2": built})
+@pytest.mark.parametrize("build", [built, built_of_updates])
+def test_a_release_over_records_that_compaction_has_removed_asks_a_person(
+    cluster: Cluster, build: Callable[[StreamsBuilder], Topology]
+) -> None:
+    app = cluster.project().app("app", build, versions={"v2": build})
     for _ in range(3):
         write(cluster, 1)
         app.run()

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from riverrun.errors import VersionConflictError
 from riverrun.kafka.admin import Admin
+from riverrun.simulation.faults import Fault
 from riverrun.testing import Cluster
 from tests.unit.simulation.test_projects import Views, build, marked
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.project.release import AppRelease
-    from riverrun.simulation.faults import Fault
 
 TOPICS = ["views-v2-staging-view-counts", "views-v2-views-changelog", "views-v2-views-repartition"]
 
@@ -31,6 +32,22 @@ class KilledBefore:
         if self.cluster is not None and request == self._request and self.cluster.turns.host.name == "operator":
             self.cluster.turns.kill(self.cluster.turns.host)
         return None
+
+
+class HangsBefore:
+    """Lets the host `operator` hang for a minute before the first request of a kind from now on."""
+
+    def __init__(self, cluster: Cluster, request: str) -> None:
+        self._turns = cluster.turns
+        self._request = request
+        self.has_hung = False
+
+    def fault(self, _client_id: str, request: str) -> Fault | None:
+        if self.has_hung or request != self._request or self._turns.host.name != "operator":
+            return None
+        self.has_hung = True
+        self._turns.hang(self._turns.host, 60)
+        return Fault(delay_s=0.01)
 
 
 def abort(views: Views) -> AppRelease:
@@ -78,3 +95,37 @@ def test_results_that_a_version_has_computed_since_its_deletion_stay(before: Cal
         release.start()
         assert set(TOPICS) <= {*Admin(cluster.kafka).list_topics()}
         assert worker.is_alive
+
+
+def error_of(cluster: Cluster, step: Callable[[], object], request: str, meanwhile: Callable[[], object]) -> object:
+    """Let a step hang before its first request of a kind, until it counts as dead and something else was done."""
+    faults = cluster.brokers.faults = HangsBefore(cluster, request)
+    operator = cluster.start("operator", step)
+    cluster.wait_until(lambda: faults.has_hung, timedelta(minutes=5))
+    cluster.advance(timedelta(seconds=20))
+    meanwhile()
+    cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=5))
+    return operator.error
+
+
+@pytest.mark.parametrize("request_", ["AddPartitionsToTxn", "InitProducerId"])
+def test_a_rollback_to_a_version_that_is_retired_meanwhile_says_so(request_: str) -> None:
+    with Cluster(seed=4) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        views.app.release("v2").reprocess().gate().cut()
+        views.write()
+        cluster.start_worker(views.app)
+        cluster.wait_until(lambda: views.published().get("/0!") == views.expected["/0"], timedelta(minutes=5))
+        rollback, retire = views.app.release().rollback, views.app.release().retire
+        assert isinstance(error_of(cluster, rollback, request_, retire), VersionConflictError)
+
+
+def test_a_computation_that_is_given_up_meanwhile_says_so() -> None:
+    with Cluster(seed=5) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        reprocess, abort = views.app.release("v2").start().reprocess, views.app.release().abort
+        assert isinstance(error_of(cluster, reprocess, "AddPartitionsToTxn", abort), VersionConflictError)

@@ -205,6 +205,26 @@ class Drawing:
         self._at(name, self.random.choice(OWN_REQUESTS), act, 0.0)
         self.start_run()
 
+    def hang_run(self) -> None:
+        """Start a bounded run that hangs at one of its requests, and others meanwhile."""
+        hang_s = self.random.choice([2.0, 15.0, 40.0])
+        self._hang(f"run-{self.runs}", self.random.choice(OWN_REQUESTS + TAKEOVER_REQUESTS), hang_s)
+        self.produce()
+        self.start_run()
+        self.add("pass_time", self.random.choice([1.0, 12.0]))
+        self.produce()
+        self.start_run()
+        self.add("pass_time", self.random.choice([1.0, hang_s]))
+
+    def hang_worker(self) -> None:
+        for name in self._chosen():
+            self._hang(name, self.random.choice(OWN_REQUESTS), self.random.choice([2.0, 7.0, 15.0]))
+            self.produce()
+            self.add("pass_time", self.random.choice([1.0, 8.0]))
+
+    def _hang(self, host: str, request: str, seconds: float) -> None:
+        self.add("hang_at", host, request, self.random.choice([1, 1, 2, 3, 4, 5, 6]), seconds)
+
     def _draw_act(self, name: str, act: Event) -> None:
         if self.random.random() < 0.3:
             self.events.append(act)
@@ -267,12 +287,14 @@ WITH_WORKERS: list[tuple[int, Callable[[Drawing], None]]] = [
     (1, Drawing.lose_request),
     (1, Drawing.hold_markers),
     (1, Drawing.kill_at_request),
+    (1, Drawing.hang_worker),
 ]
 WITH_RUNS: list[tuple[int, Callable[[Drawing], None]]] = [
     (3, Drawing.start_run),
     (1, Drawing.kill_run),
     (1, Drawing.kill_run_at_request),
     (1, Drawing.cut_off_run),
+    (1, Drawing.hang_run),
     (1, Drawing.hold_markers),
 ]
 
@@ -285,6 +307,7 @@ SCENES: list[tuple[int, Callable[[Drawing], None]]] = [
     (1, Drawing.cut_off),
     (1, Drawing.hold_markers),
     (1, Drawing.kill_run_at_request),
+    (1, Drawing.hang_run),
 ]
 """Events that belong together, and lead where faults are likely."""
 SCENES_FROM = 10_000

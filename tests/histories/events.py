@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.histories.commands import Command
     from tests.histories.scene import Kind, Scene
 
-    Event = Callable[[Scene], None]
+    Event = Callable[[Scene], object]
 
 
 def produce(scene: Scene) -> None:
@@ -81,8 +81,8 @@ def scale(scene: Scene) -> None:
             scene.say(f"worker {name} is not scaled to {threads}: {error}")
 
 
-def operate(scene: Scene, *chosen: Command) -> None:
-    """Let an operator give a command, maybe twice."""
+def operate(scene: Scene, *chosen: Command) -> str:
+    """Let an operator give a command, maybe twice. Return its name."""
     name = f"operator-{len(scene.operators)}"
     weights, known = zip(*COMMANDS, strict=True)
     command = chosen[0] if chosen else scene.random.choices(known, weights)[0]
@@ -103,6 +103,7 @@ def operate(scene: Scene, *chosen: Command) -> None:
                 scene.require_expected(error)
 
     scene.operators[name] = scene.cluster.start(name, work)
+    return name
 
 
 def kill_operator(scene: Scene) -> None:

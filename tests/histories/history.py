@@ -35,6 +35,11 @@ LONGEST_RECOVERY_SECONDS = 900
 LONGEST_STOP_SECONDS = 120
 _SESSION_SECONDS = 6
 _SNAPSHOT_MS = 300
+MOMENT_SECONDS = 0.01
+"""A delay in which other hosts take turns, and one that hangs does not."""
+# In this share of delays, all of the host waits, and longer: past its session.
+_HANGS = 0.3
+_HANG_FACTOR = 10
 
 
 class WrongError(AssertionError):
@@ -88,7 +93,7 @@ class History:
 
 
 class RandomFaults:
-    """Loses requests, loses answers and delays: those that are planned, and others at a rate that changes.
+    """Loses requests and answers, delays, and lets hosts hang: where that is planned, and elsewhere at a rate that changes.
 
     A request is known by its host, its name and its number among these, so drawn faults can be repeated as planned ones.
 
@@ -96,6 +101,7 @@ class RandomFaults:
         events: The number of events that have begun.
         markers_until_s: Until this time, in seconds of the clock, brokers write no markers of transactions.
         happened: The faults that were drawn, each with the number of events that had begun.
+        hung: The hosts that hang, or did.
     """
 
     def __init__(self, seed: int) -> None:
@@ -110,6 +116,7 @@ class RandomFaults:
         self._planned: dict[tuple[str, str, int], Fault] = {}
         self._moments: dict[tuple[str, str, int], tuple[Callable[[], None], float]] = {}
         self._failing: dict[str, tuple[float, Fault]] = {}
+        self.hung: set[str] = set()
 
     def begin_event(self) -> None:
         """Number the requests of the next event from 1."""
@@ -123,6 +130,10 @@ class RandomFaults:
     def call_at(self, host: str, request: str, number: int, call: Callable[[], None], delay_s: float) -> None:
         """Call a function when a host sends the request of this number from now on, and delay the request."""
         self._moments[host, request, self._asked[host, request] + number] = call, delay_s
+
+    def hang_at(self, host: str, request: str, number: int, seconds: float) -> None:
+        """Let a host hang when it sends the request of this number from now on."""
+        self.call_at(host, request, number, lambda: self._hang(seconds), MOMENT_SECONDS)
 
     def fail_until(self, host: str, until_s: float, fault: Fault) -> None:
         """Let a fault happen to all requests of a host until a time, in seconds of the clock."""
@@ -147,15 +158,26 @@ class RandomFaults:
             return lost
         planned = self._planned.pop(numbered, None)
         fault = planned or self._drawn()
-        if fault != NO_FAULT and planned is None:
-            number = self._asked[asked] - self._asked_before_event[asked]
-            self.happened.append((self.events, event("plan_fault", *asked, number, fault)))
+        if fault == NO_FAULT or planned is not None:
+            return fault
+        number = self._asked[asked] - self._asked_before_event[asked]
+        if fault.delay_s and self._random.random() < _HANGS:
+            self._hang(fault.delay_s * _HANG_FACTOR)
+            self.happened.append((self.events, event("hang_at", *asked, number, fault.delay_s * _HANG_FACTOR)))
+            return Fault(MOMENT_SECONDS)
+        self.happened.append((self.events, event("plan_fault", *asked, number, fault)))
         return fault
 
     def heal(self) -> None:
         """Let nothing more happen to requests."""
         self.rate = self.markers_until_s = 0.0
         self._planned, self._moments, self._failing = {}, {}, {}
+
+    def _hang(self, seconds: float) -> None:
+        assert self.turns is not None
+        host = _first(self.turns.host)
+        self.turns.hang(host, seconds)
+        self.hung.add(host.name)
 
     def _drawn(self) -> Fault:
         if not self.rate or self._random.random() >= self.rate:
@@ -295,6 +317,11 @@ class Story:
         """Let an event happen when a host sends the request of this number from now on, which is then delayed."""
         self.faults.call_at(host, request, number, lambda: self.happen(then), delay_s)
         self.say(f"{then} is to happen when {host} sends {request} number {number} from now on, {delay_s} s before")
+
+    def hang_at(self, host: str, request: str, number: int, seconds: float) -> None:
+        """Let a host hang when it sends the request of this number from now on."""
+        self.faults.hang_at(host, request, number, seconds)
+        self.say(f"{host} is to hang for {seconds} s at {request} number {number} from now on")
 
     def happen(self, each: Event) -> None:
         """Let one event happen."""

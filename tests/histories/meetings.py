@@ -1,0 +1,94 @@
+"""Scenes in which commands of releases meet: one hangs at a request, and others are given meanwhile."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from riverrun.hosting.release import SWITCHING, Step
+from tests.histories import commands
+from tests.histories.events import kill_operator, operate, pass_time, produce, resume, start_worker, stop_worker, strike
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.histories.scene import Kind, Scene
+
+    Event = Callable[[Scene], object]
+
+LONGEST = timedelta(minutes=10)
+REQUESTS = ["InitProducerId", "InitProducerId", "InitProducerId", "EndTxn", "TxnOffsetCommit", "OffsetFetch", "Produce"]
+"""Requests between which a command decides; the first one, which fences others, is drawn most often."""
+
+NUMBERS = [1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 10, 12]
+
+
+def meet_in_a_switch(scene: Scene) -> None:
+    """Let an operator hang in the middle of a switch, while others switch or process, and may hang for longer."""
+    release = scene.app().release()
+    if release.status.step not in {Step.LIVE, *SWITCHING}:
+        _await(scene, operate(scene, commands.prepare))
+    produce(scene)
+    switch = commands.roll_back if release.status.step in {Step.LIVE, Step.ROLLING_BACK} else commands.cut
+    first = operate(scene, switch)
+    hang(scene, first, [5.0, 30.0, 60.0])
+    if not _hangs(scene, first):
+        return
+    produce(scene)
+    others = [switch, commands.run, commands.run] if scene.kind.runs else [switch, switch]
+    for command in scene.random.sample(others, scene.random.choice([1, 2])):
+        name = operate(scene, command)
+        hang(scene, name, [1.0, 30.0, 90.0])
+        _hangs(scene, name)
+        produce(scene)
+    pass_time(scene)
+    if scene.random.random() < 0.7:
+        _await(scene, first)
+
+
+def meet_anywhere(scene: Scene) -> None:
+    """Let an operator hang with any command, while another one gives any command."""
+    for _ in range(2):
+        name = operate(scene)
+        hang(scene, name, [1.0, 10.0, 60.0])
+        _hangs(scene, name)
+        produce(scene)
+    pass_time(scene)
+
+
+def hang(scene: Scene, name: str, seconds: list[float]) -> None:
+    """Let a host hang at one of its next requests."""
+    request, number = scene.random.choice(REQUESTS), scene.random.choice(NUMBERS)
+    hang_s = scene.random.choice(seconds)
+    scene.faults.hang_at(name, request, number, hang_s)
+    scene.was_harmed = True
+    scene.say(f"{name} is to hang for {hang_s} s at {request} number {number} from now on")
+
+
+def _hangs(scene: Scene, name: str) -> bool:
+    """Wait until an operator hangs or has ended. Return whether it hangs."""
+    host, faults = scene.operators[name], scene.faults
+    scene.cluster.turns.wait_until(lambda: name in faults.hung or not host.is_alive, LONGEST.total_seconds())
+    return host.is_alive
+
+
+def _await(scene: Scene, name: str) -> None:
+    host = scene.operators[name]
+    scene.cluster.turns.wait_until(lambda: not host.is_alive, LONGEST.total_seconds())
+
+
+SCENES: list[tuple[int, Event]] = [
+    (3, meet_in_a_switch),
+    (2, meet_anywhere),
+    (1, strike),
+    (1, kill_operator),
+    (1, resume),
+]
+"""Events that lead where faults are likely."""
+WITH_WORKERS: list[tuple[int, Event]] = [(3, start_worker), (1, stop_worker)]
+WITH_RUNS: list[tuple[int, Event]] = [(1, lambda scene: _await(scene, operate(scene, commands.run)))]
+
+
+def meeting(kind: Kind) -> list[tuple[int, Event]]:
+    """Return what may happen in a history of scenes, with weights."""
+    return SCENES + WITH_WORKERS * kind.workers + WITH_RUNS * kind.runs

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from riverrun.errors import VersionConflictError
+from riverrun.hosting.connected import ConnectedApplication
 from riverrun.kafka.admin import Admin
 from riverrun.simulation.faults import Fault
 from riverrun.testing import Cluster
@@ -129,3 +131,11 @@ def test_a_computation_that_is_given_up_meanwhile_says_so() -> None:
         views.app.run()
         reprocess, abort = views.app.release("v2").start().reprocess, views.app.release().abort
         assert isinstance(error_of(cluster, reprocess, "AddPartitionsToTxn", abort), VersionConflictError)
+
+
+def test_a_version_whose_results_are_deleted_while_it_starts_says_so() -> None:
+    with Cluster(seed=6) as cluster:
+        application = replace(Views(cluster).app.loaded(), published={"view-counts": "views-v1-staging-view-counts"})
+        connected = ConnectedApplication(application, Admin(cluster.kafka))
+        with pytest.raises(VersionConflictError, match="deleted meanwhile: views-v1-staging-view-counts"):
+            connected.prepare()

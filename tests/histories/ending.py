@@ -28,6 +28,7 @@ def end(scene: Scene) -> None:
     """Check what is public in the end, and once more after the way back."""
     heal(scene)
     check_rows(scene)
+    check_followed(scene)
     go_back(scene)
     scene.stop_all()
 
@@ -147,6 +148,17 @@ def go_back(scene: Scene) -> None:
     # Rows that another program has written come back as well: they were public before.
     _correct_damage(scene)
     check_rows(scene)
+    check_followed(scene)
+
+
+def check_followed(scene: Scene) -> None:
+    """Check that the database has what is public."""
+    if scene.kind.follows:
+        scene.drop_ended()
+        for name in list(scene.followers):
+            scene.followers.pop(name).kill()
+        scene.database.check(scene.watch)
+        scene.say("the database has what is public")
 
 
 def check_rows(scene: Scene) -> None:

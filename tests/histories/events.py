@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import StreamsError
 from tests.histories import commands
 from tests.histories.commands import JUDGE, Operator
-from tests.histories.versions import PAGES, USERS, WINDOWS
+from tests.histories.versions import COUNTS, PAGES, SEEN, USERS, WINDOWS
 from tests.histories.watch import DAMAGE
 
 if TYPE_CHECKING:
@@ -126,6 +126,29 @@ def strike(scene: Scene) -> None:
         scene.say(f"{name} is {'killed' if kills else 'suspended'} in the middle")
 
 
+def start_follower(scene: Scene) -> None:
+    """Start a process that follows a topic into the database, next to others."""
+    topic = scene.random.choice([COUNTS, SEEN])
+    name = f"{scene.random.choice(['first', 'second'])} follower of {topic}"
+    if name not in scene.followers:
+        scene.followers[name] = scene.cluster.start(name, scene.database.follower(topic))
+        scene.say(f"the {name} starts")
+
+
+def kill_follower(scene: Scene) -> None:
+    for name in scene.some(scene.followers):
+        scene.followers.pop(name).kill()
+        scene.say(f"the {name} is killed")
+
+
+def hang_follower(scene: Scene) -> None:
+    for name in scene.some(scene.followers):
+        request = scene.random.choice(["Fetch", "OffsetCommit", "Heartbeat", "ListOffsets"])
+        hang_s = scene.random.choice([5.0, 15.0, 60.0])
+        scene.faults.hang_at(name, request, scene.random.randrange(1, 5), hang_s)
+        scene.say(f"the {name} is to hang for {hang_s} s at a {request}")
+
+
 def correct_expectations(scene: Scene) -> None:
     JUDGE.is_strict = not JUDGE.is_strict
     scene.say(f"expectations are {'strict' if JUDGE.is_strict else 'as usual'}")
@@ -141,7 +164,7 @@ def suspend(scene: Scene) -> None:
 
 
 def resume(scene: Scene) -> None:
-    for each in (*scene.workers.values(), *scene.operators.values()):
+    for each in (*scene.workers.values(), *scene.operators.values(), *scene.followers.values()):
         each.resume()
     scene.say("all that was suspended is resumed")
 
@@ -177,6 +200,7 @@ def pass_days(scene: Scene) -> None:
         scene.was_harmed = True
     if kills:
         scene.workers.clear()
+        scene.followers.clear()
     scene.say(f"{days} days pass, all hosts are {'killed' if kills else 'suspended'}")
     scene.cluster.advance(timedelta(days=days))
 
@@ -218,6 +242,11 @@ WITH_GATES: list[tuple[int, Event]] = [
     (2, lambda scene: operate(scene, commands.decide_held)),
     (1, correct_expectations),
 ]
+WITH_FOLLOWERS: list[tuple[int, Event]] = [
+    (4, start_follower),
+    (1, kill_follower),
+    (2, hang_follower),
+]
 
 
 def happening(kind: Kind) -> list[tuple[int, Event]]:
@@ -227,4 +256,6 @@ def happening(kind: Kind) -> list[tuple[int, Event]]:
         found += WITH_WORKERS
     if kind.runs:
         found += WITH_RUNS
+    if kind.follows:
+        found += WITH_FOLLOWERS
     return found + WITH_GATES if kind.gated else found

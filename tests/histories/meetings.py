@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from riverrun.hosting.release import SWITCHING, Step
 from tests.histories import commands
-from tests.histories.events import kill_operator, operate, pass_time, produce, resume, start_worker, stop_worker, strike
+from tests.histories.events import (
+    WITH_FOLLOWERS,
+    kill_operator,
+    operate,
+    pass_time,
+    produce,
+    resume,
+    start_worker,
+    stop_worker,
+    strike,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,4 +101,4 @@ WITH_RUNS: list[tuple[int, Event]] = [(1, lambda scene: _await(scene, operate(sc
 
 def meeting(kind: Kind) -> list[tuple[int, Event]]:
     """Return what may happen in a history of scenes, with weights."""
-    return SCENES + WITH_WORKERS * kind.workers + WITH_RUNS * kind.runs
+    return SCENES + WITH_WORKERS * kind.workers + WITH_RUNS * kind.runs + WITH_FOLLOWERS * kind.follows

@@ -11,7 +11,9 @@ import os
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ForgottenOffsetsError, StreamsError
@@ -22,6 +24,7 @@ from tests.histories.drawing import SCENES_FROM
 from tests.histories.ending import end
 from tests.histories.events import happening, operate, pass_time, produce
 from tests.histories.failing import Failing
+from tests.histories.followers import Database
 from tests.histories.meetings import meeting
 from tests.histories.scene import Kind, Scene
 from tests.histories.versions import LOGS, TABLES
@@ -59,9 +62,9 @@ def tell(seed: int, *, events: int = 30) -> Scene:
     kind = Kind.drawn(random)
     JUDGE.is_strict = False
     cluster = Cluster(seed=seed, faults=faults)
-    scene = Scene(cluster, random, faults, kind)
     # The cluster within: at its end, it raises what has ended other hosts.
-    with _until_a_person_decides(), cluster:
+    with TemporaryDirectory() as directory, _until_a_person_decides(), cluster:
+        scene = Scene(cluster, random, faults, kind, Database(cluster, Path(directory)))
         faults.turns = cluster.turns
         policy = random.choice([{}, {"cleanup.policy": "compact"}])
         for name in ("clicks", *LOGS, *TABLES):

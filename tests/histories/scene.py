@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from riverrun.project.app import App
     from riverrun.simulation.cluster import Cluster, ClusterHost, ClusterWorker
     from tests.histories.failing import Failing
+    from tests.histories.followers import Database
 
 APP = "views"
 _SESSION_SECONDS = 10
@@ -38,6 +39,7 @@ class Kind:
     Args:
         caches: Bytes of caches.
         gated: Whether bounded runs have a gate, which no worker may pass by.
+        follows: Whether exports follow public topics into a database.
     """
 
     guarantee: str
@@ -45,6 +47,7 @@ class Kind:
     gated: bool
     workers: bool
     runs: bool
+    follows: bool = False
 
     @classmethod
     def drawn(cls, random: Random) -> Kind:
@@ -56,6 +59,7 @@ class Kind:
             gated,
             workers and not gated,
             runs or gated,
+            follows=random.random() < 0.3,
         )
 
 
@@ -73,10 +77,12 @@ class Scene:
     random: Random
     faults: Failing
     kind: Kind
+    database: Database
     said: list[str] = field(default_factory=list)
     clicks: list[Click] = field(default_factory=list)
     workers: dict[str, ClusterWorker] = field(default_factory=dict)
     operators: dict[str, ClusterHost] = field(default_factory=dict)
+    followers: dict[str, ClusterHost] = field(default_factory=dict)
     was_harmed: bool = False
 
     def __post_init__(self) -> None:
@@ -121,7 +127,7 @@ class Scene:
         self.say(f"worker {name} of {version or 'the live version'} starts")
 
     def hosts(self) -> dict[str, ClusterHost]:
-        return {**self.workers, **self.busy()}
+        return {**self.workers, **self.busy(), **self.followers}
 
     def busy(self) -> dict[str, ClusterHost]:
         return {name: host for name, host in self.operators.items() if host.is_alive}
@@ -170,7 +176,8 @@ class Scene:
                 raise WrongError(self.said[-1])
 
     def drop_ended(self) -> None:
-        for name, worker in list(self.workers.items()):
-            if not worker.is_alive:
-                del self.workers[name]
-                self.judge_end(name, worker)
+        for hosts in (self.workers, self.followers):
+            for name, host in list(hosts.items()):
+                if not host.is_alive:
+                    del hosts[name]
+                    self.judge_end(name, host)

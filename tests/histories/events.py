@@ -128,8 +128,12 @@ def strike(scene: Scene) -> None:
 
 def start_follower(scene: Scene) -> None:
     """Start a process that follows a topic into the database, next to others."""
-    topic = scene.random.choice([COUNTS, SEEN])
-    name = f"{scene.random.choice(['first', 'second'])} follower of {topic}"
+    follow(scene, scene.random.choice([COUNTS, SEEN]), scene.random.choice(["first", "second"]))
+
+
+def follow(scene: Scene, topic: str, which: str) -> None:
+    """Start one of the followers of a topic, unless it runs."""
+    name = f"{which} follower of {topic}"
     if name not in scene.followers:
         scene.followers[name] = scene.cluster.start(name, scene.database.follower(topic))
         scene.say(f"the {name} starts")
@@ -143,9 +147,9 @@ def kill_follower(scene: Scene) -> None:
 
 def hang_follower(scene: Scene) -> None:
     for name in scene.some(scene.followers):
-        request = scene.random.choice(["Fetch", "OffsetCommit", "Heartbeat", "ListOffsets"])
+        request = scene.random.choice(["Fetch", "Fetch", "Fetch", "OffsetCommit", "Heartbeat"])
         hang_s = scene.random.choice([5.0, 15.0, 60.0])
-        scene.faults.hang_at(name, request, scene.random.randrange(1, 5), hang_s)
+        scene.faults.hang_at(name, request, scene.random.randrange(1, 12), hang_s)
         scene.say(f"the {name} is to hang for {hang_s} s at a {request}")
 
 

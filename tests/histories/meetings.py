@@ -9,6 +9,8 @@ from riverrun.hosting.release import SWITCHING, Step
 from tests.histories import commands
 from tests.histories.events import (
     WITH_FOLLOWERS,
+    follow,
+    hang_follower,
     kill_operator,
     operate,
     pass_time,
@@ -18,6 +20,8 @@ from tests.histories.events import (
     stop_worker,
     strike,
 )
+from tests.histories.versions import COUNTS, SEEN
+from tests.histories.watch import RELEASE_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,9 +31,10 @@ if TYPE_CHECKING:
     Event = Callable[[Scene], object]
 
 LONGEST = timedelta(minutes=10)
-REQUESTS = ["InitProducerId", "InitProducerId", "InitProducerId", "EndTxn", "TxnOffsetCommit", "OffsetFetch", "Produce"]
-"""Requests between which a command decides; the first one, which fences others, is drawn most often."""
-
+FENCES = ["InitProducerId"]
+COMMITS = ["Produce", "AddPartitionsToTxn", "TxnOffsetCommit", "EndTxn"]
+"""Requests of what has taken tasks over."""
+REQUESTS = [*FENCES, *FENCES, *COMMITS, RELEASE_RECORD, "OffsetFetch"]
 NUMBERS = [1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 10, 12]
 
 
@@ -41,14 +46,20 @@ def meet_in_a_switch(scene: Scene) -> None:
     produce(scene)
     switch = commands.roll_back if release.status.step in {Step.LIVE, Step.ROLLING_BACK} else commands.cut
     first = operate(scene, switch)
-    hang(scene, first, [5.0, 30.0, 60.0])
+    if scene.random.random() < 0.5:
+        hang(scene, first, [5.0, 20.0, 30.0], [RELEASE_RECORD], [1, 2, 2, 3])
+    else:
+        hang(scene, first, [5.0, 20.0, 30.0])
     if not _hangs(scene, first):
         return
     produce(scene)
     others = [switch, commands.run, commands.run] if scene.kind.runs else [switch, switch]
     for command in scene.random.sample(others, scene.random.choice([1, 2])):
         name = operate(scene, command)
-        hang(scene, name, [1.0, 30.0, 90.0])
+        if command is commands.run:
+            hang(scene, name, [1.0, 60.0, 120.0], [*COMMITS, *FENCES], [1, 1, 2, 3, 4])
+        else:
+            hang(scene, name, [1.0, 30.0, 90.0])
         _hangs(scene, name)
         produce(scene)
     pass_time(scene)
@@ -66,9 +77,29 @@ def meet_anywhere(scene: Scene) -> None:
     pass_time(scene)
 
 
-def hang(scene: Scene, name: str, seconds: list[float]) -> None:
+def meet_in_a_database(scene: Scene) -> None:
+    """Let a follower hang while records become public, so that another one takes over."""
+    topic = scene.random.choice([COUNTS, SEEN, SEEN])
+    for which in ("first", "second"):
+        follow(scene, topic, which)
+    scene.cluster.advance(timedelta(seconds=10))
+    for _ in range(2):
+        produce(scene)
+        if scene.kind.runs:
+            _await(scene, operate(scene, commands.run))
+        hang_follower(scene)
+        scene.cluster.advance(timedelta(seconds=scene.random.choice([1, 12, 20])))
+
+
+def hang(
+    scene: Scene,
+    name: str,
+    seconds: list[float],
+    requests: list[str] = REQUESTS,
+    numbers: list[int] = NUMBERS,
+) -> None:
     """Let a host hang at one of its next requests."""
-    request, number = scene.random.choice(REQUESTS), scene.random.choice(NUMBERS)
+    request, number = scene.random.choice(requests), scene.random.choice(numbers)
     hang_s = scene.random.choice(seconds)
     scene.faults.hang_at(name, request, number, hang_s)
     scene.was_harmed = True
@@ -101,4 +132,9 @@ WITH_RUNS: list[tuple[int, Event]] = [(1, lambda scene: _await(scene, operate(sc
 
 def meeting(kind: Kind) -> list[tuple[int, Event]]:
     """Return what may happen in a history of scenes, with weights."""
-    return SCENES + WITH_WORKERS * kind.workers + WITH_RUNS * kind.runs + WITH_FOLLOWERS * kind.follows
+    return (
+        SCENES
+        + WITH_WORKERS * kind.workers
+        + WITH_RUNS * kind.runs
+        + [*WITH_FOLLOWERS, (4, meet_in_a_database)] * kind.follows
+    )

@@ -584,4 +584,23 @@ PLANTS = (
         tests="hosting/control releases worker/tasks hosting/tasks simulation/test_projects.py",
         histories="tests.histories.releases",
     ),
+    # Followers
+    _plant(
+        "follower-is-not-fenced",
+        "A follower that takes partitions over does not refuse commits of the previous one.",
+        ("transfers/sql_sink.py", "values(epoch=columns.epoch + 1, ", "values(epoch=columns.epoch, "),
+        tests="test_followers.py",
+        histories="tests.histories.releases",
+    ),
+    _plant(
+        "follower-skips-a-record",
+        "A follower that takes a partition over begins one record after its end.",
+        (
+            "transfers/sql_sink.py",
+            "        return None if found.next_offset is None else int(found.next_offset)\n",
+            "        return None if found.next_offset is None else int(found.next_offset) + 1\n",
+        ),
+        tests="test_followers.py",
+        histories="tests.histories.releases",
+    ),
 )

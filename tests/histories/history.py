@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter, defaultdict
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.simulation.cluster import Cluster
 from riverrun.simulation.faults import NO_FAULT, Fault
 from riverrun.simulation.turns import Killed
+from riverrun.topics.letters import DeadLetters
 from tests.histories.hosts import World
 
 if TYPE_CHECKING:
@@ -28,12 +30,14 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 KEYS = "abcdef"
+LETTERS = "letters"
 WORKERS = ["one", "two", "three"]
 FEW = 8
 """So many records, or fewer, are named one by one."""
 LONGEST_RECOVERY_SECONDS = 900
 LONGEST_STOP_SECONDS = 120
 _SESSION_SECONDS = 6
+_UNKNOWN_WORDS = "RIVERRUN_HISTORIES_UNKNOWN_WORDS"
 _SNAPSHOT_MS = 300
 MOMENT_SECONDS = 0.01
 """A delay in which other hosts take turns, and one that hangs does not."""
@@ -49,10 +53,18 @@ class WrongError(AssertionError):
         super().__init__(" ".join(map(str, what)))
 
 
+def by_word(key: str, word: str) -> tuple[str, str]:
+    """Return a record by its word."""
+    # Of the environment: with another value in a module, it would be another topology.
+    if word in os.environ.get(_UNKNOWN_WORDS, ""):
+        raise LookupError(word)
+    return word, key
+
+
 def counts() -> Topology:
     """Count records by value: the key changes, so there is a repartition."""
     builder = StreamsBuilder()
-    words = builder.stream("in", Consumed(STRING, STRING)).map(lambda key, value: (value, key))
+    words = builder.stream("in", Consumed(STRING, STRING)).map(by_word)
     words.group_by_key(Grouped(STRING, STRING)).count().to_stream().to("out", Produced(STRING, LONG))
     return builder.build()
 
@@ -80,6 +92,7 @@ class History:
     Args:
         seed: Chooses the next turn.
         by_workers: Whether workers, rather than bounded runs, count what is left in the end.
+        handler: What happens to records whose word is unknown, and have dead letters.
     """
 
     seed: int
@@ -90,6 +103,7 @@ class History:
     most_fetched: int
     by_workers: bool
     events: tuple[Event, ...]
+    handler: str = "continue"
 
 
 class RandomFaults:
@@ -307,6 +321,21 @@ class Story:
         self.runs.append(self.world.start_run(f"run-{len(self.runs)}"))
         self.say(f"bounded run {len(self.runs) - 1} starts")
 
+    def forget_words(self, words: str) -> None:
+        """Let the topology fail for records of some words, and for no others."""
+        os.environ[_UNKNOWN_WORDS] = words
+        self.say(f"unknown words are {', '.join(words) or 'none'}")
+
+    def start_replay(self) -> None:
+        """Start a process that replays all dead letters."""
+
+        def replay() -> None:
+            kept = letters(self.world.cluster)
+            kept.replay(kept.list(), again=True)
+
+        self.runs.append(self.world.turns.start_host(f"replay-{len(self.runs)}", replay))
+        self.say(f"{self.runs[-1].name} starts")
+
     def kill_run(self) -> None:
         running = [host for host in self.runs if not host.is_dead]
         if running:
@@ -362,6 +391,7 @@ class Story:
         for host in self.world.turns.hosts:
             host.is_suspended, host.lag_s = False, 0.0
         self.say("all faults end")
+        self.forget_words("")
         for host in self.runs:
             self._await_run(host)
         ends_s = self.world.now_s() + LONGEST_RECOVERY_SECONDS
@@ -370,6 +400,9 @@ class Story:
                 self._replace_ended()
             else:
                 self.start_run()
+                self._await_run(self.runs[-1])
+            if any(letters(self.world.cluster).list()):
+                self.start_replay()
                 self._await_run(self.runs[-1])
             if self.world.now_s() > ends_s:
                 raise WrongError(dict(self.counted()), "is counted, not", dict(self.expected))
@@ -428,6 +461,11 @@ class Story:
         return self.world.turns.wait_until(lambda: host.is_dead, within_s)
 
 
+def letters(cluster: Cluster) -> DeadLetters:
+    """Return the dead letters of the application."""
+    return DeadLetters(Admin(cluster.kafka), LETTERS, reader=lambda: ("app", counts()))
+
+
 def _fate(fault: Fault) -> str:
     delayed = f"arrives {fault.delay_s:.2f} s late" if fault.delay_s else ""
     return delayed or ("is lost" if fault.is_lost_before else "has an answer that is lost")
@@ -455,6 +493,8 @@ def opened(history: History, directory: Path) -> Iterator[Story]:
         repartition_purge_interval_ms=history.purge_ms,
         snapshot_url=str(directory / "snapshots") if history.has_snapshots else "",
         snapshot_interval_ms=_SNAPSHOT_MS,
+        processing_exception_handler=history.handler,
+        errors_dead_letter_queue_topic_name=LETTERS,
         log_summary_interval_ms=0,
         node_sample_interval_ms=0,
         consumer={"session.timeout.ms": str(_SESSION_SECONDS * 1000)},
@@ -463,7 +503,8 @@ def opened(history: History, directory: Path) -> Iterator[Story]:
         made = World(cluster, counts, directory, streams)
         faults.turns = cluster.turns
         cluster.brokers.most_fetched = history.most_fetched
-        Admin(cluster.kafka).create_topics([TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out")])
+        os.environ[_UNKNOWN_WORDS] = ""
+        Admin(cluster.kafka).create_topics([TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out", LETTERS)])
         yield Story(made, faults, caches=history.cache_bytes > 0)
 
 

@@ -11,14 +11,15 @@ import pytest
 from riverrun.errors import VersionConflictError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.kafka.admin import Admin
-from riverrun.simulation.faults import Fault
 from riverrun.testing import Cluster
+from tests.unit.simulation.hanging import HangsBefore
 from tests.unit.simulation.test_projects import Views, build, marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.project.release import AppRelease
+    from riverrun.simulation.faults import Fault
 
 TOPICS = ["views-v2-staging-view-counts", "views-v2-views-changelog", "views-v2-views-repartition"]
 
@@ -34,22 +35,6 @@ class KilledBefore:
         if self.cluster is not None and request == self._request and self.cluster.turns.host.name == "operator":
             self.cluster.turns.kill(self.cluster.turns.host)
         return None
-
-
-class HangsBefore:
-    """Lets the host `operator` hang for a minute before the first request of a kind from now on."""
-
-    def __init__(self, cluster: Cluster, request: str) -> None:
-        self._turns = cluster.turns
-        self._request = request
-        self.has_hung = False
-
-    def fault(self, _client_id: str, request: str) -> Fault | None:
-        if self.has_hung or request != self._request or self._turns.host.name != "operator":
-            return None
-        self.has_hung = True
-        self._turns.hang(self._turns.host, 60)
-        return Fault(delay_s=0.01)
 
 
 def abort(views: Views) -> AppRelease:

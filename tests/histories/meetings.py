@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 LONGEST = timedelta(minutes=10)
 FENCES = ["InitProducerId"]
 COMMITS = ["Produce", "AddPartitionsToTxn", "TxnOffsetCommit", "EndTxn"]
-"""Requests of what has taken tasks over."""
+TAKEN = [*COMMITS, "AddPartitionsToTxn", "AddPartitionsToTxn", *FENCES]
+"""Requests of what has taken tasks over, most often before anything is written that others would wait for."""
 REQUESTS = [*FENCES, *FENCES, *COMMITS, RELEASE_RECORD, "OffsetFetch"]
 NUMBERS = [1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 10, 12]
 
@@ -47,7 +48,7 @@ def meet_in_a_switch(scene: Scene) -> None:
     switch = commands.roll_back if release.status.step in {Step.LIVE, Step.ROLLING_BACK} else commands.cut
     first = operate(scene, switch)
     if scene.random.random() < 0.5:
-        hang(scene, first, [5.0, 20.0, 30.0], [RELEASE_RECORD], [1, 2, 2, 3])
+        hang(scene, first, [5.0, 20.0, 30.0], [RELEASE_RECORD], [1, 2, 2, 2, 3])
     else:
         hang(scene, first, [5.0, 20.0, 30.0])
     if not _hangs(scene, first):
@@ -57,7 +58,7 @@ def meet_in_a_switch(scene: Scene) -> None:
     for command in scene.random.sample(others, scene.random.choice([1, 2])):
         name = operate(scene, command)
         if command is commands.run:
-            hang(scene, name, [1.0, 60.0, 120.0], [*COMMITS, *FENCES], [1, 1, 2, 3, 4])
+            hang(scene, name, [1.0, 60.0, 120.0], TAKEN, [1, 1, 2, 3])
         else:
             hang(scene, name, [1.0, 30.0, 90.0])
         _hangs(scene, name)

@@ -586,13 +586,6 @@ PLANTS = (
     ),
     # Followers
     _plant(
-        "follower-is-not-fenced",
-        "A follower that takes partitions over does not refuse commits of the previous one.",
-        ("transfers/sql_sink.py", "values(epoch=columns.epoch + 1, ", "values(epoch=columns.epoch, "),
-        tests="test_followers.py",
-        histories="tests.histories.releases",
-    ),
-    _plant(
         "follower-skips-a-record",
         "A follower that takes a partition over begins one record after its end.",
         (

@@ -69,7 +69,7 @@ def meet_in_a_switch(scene: Scene) -> None:
 
 
 def meet_anywhere(scene: Scene) -> None:
-    """Let an operator hang with any command, while another one gives any command."""
+    """Let two operators hang, each at any command."""
     for _ in range(2):
         name = operate(scene)
         hang(scene, name, [1.0, 10.0, 60.0])

@@ -537,8 +537,8 @@ PLANTS = (
         ),
         tests="releases simulation/test_projects.py",
         remark=(
-            "A run has to take a task over between the fence and the record, and hang for longer than its session,"
-            " before it has written anything. A history made by hand finds it."
+            "A run has to take a task over between the fence and the record, and hang for longer than its session."
+            " A history made by hand finds it, if the run has written nothing."
         ),
         histories="tests.histories.releases",
     ),

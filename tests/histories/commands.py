@@ -102,6 +102,13 @@ def take_steps(operator: Operator) -> None:
     release.cut()
 
 
+def prepare(operator: Operator) -> None:
+    """Take the steps of a release up to its cut."""
+    release = operator.app.release(operator.candidate())
+    release.take_through(Through.GATE)
+    approve(release)
+
+
 def take_next(operator: Operator) -> None:
     """Take the step that comes next, as the status says."""
     status = operator.app.release().status

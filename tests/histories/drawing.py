@@ -33,6 +33,7 @@ TAKEOVER_REQUESTS = [
     "Fetch",
 ]
 """Requests of a host that takes tasks over; the first one is drawn most often."""
+REPLAY_REQUESTS = ["InitProducerId", "AddPartitionsToTxn", "Produce", "EndTxn", "ListOffsets", "Fetch"]
 
 
 @dataclass
@@ -205,6 +206,41 @@ class Drawing:
         self._at(name, self.random.choice(OWN_REQUESTS), act, 0.0)
         self.start_run()
 
+    def hang_run(self) -> None:
+        """Start a bounded run that hangs at one of its requests, and others meanwhile."""
+        hang_s = self.random.choice([2.0, 15.0, 40.0])
+        self._hang(f"run-{self.runs}", self.random.choice(OWN_REQUESTS + TAKEOVER_REQUESTS), hang_s)
+        self.produce()
+        self.start_run()
+        self.add("pass_time", self.random.choice([1.0, 12.0]))
+        self.produce()
+        self.start_run()
+        self.add("pass_time", self.random.choice([1.0, hang_s]))
+
+    def hang_worker(self) -> None:
+        for name in self._chosen():
+            self._hang(name, self.random.choice(OWN_REQUESTS), self.random.choice([2.0, 7.0, 15.0]))
+            self.produce()
+            self.add("pass_time", self.random.choice([1.0, 8.0]))
+
+    def forget_words(self) -> None:
+        """Let some words be unknown for a while, and replay their letters, perhaps twice at once, or by a host that hangs."""
+        self.add("forget_words", self.random.choice([KEYS[:2], KEYS[3:], KEYS]))
+        self.produce()
+        self.add("pass_time", self.random.choice([0.5, 3.0]))
+        self.add("forget_words", self.random.choice(["", "", KEYS[:1]]))
+        for _ in range(self.random.choice([1, 2])):
+            self.produce()
+            if self.random.random() < 0.5:
+                hang_s = self.random.choice([2.0, 15.0, 30.0])
+                self._hang(f"replay-{self.runs}", self.random.choice(REPLAY_REQUESTS), hang_s)
+            self.runs += 1
+            self.add("start_replay")
+            self.add("pass_time", self.random.choice([0.1, 1.0]))
+
+    def _hang(self, host: str, request: str, seconds: float) -> None:
+        self.add("hang_at", host, request, self.random.choice([1, 1, 2, 3, 4, 5, 6]), seconds)
+
     def _draw_act(self, name: str, act: Event) -> None:
         if self.random.random() < 0.3:
             self.events.append(act)
@@ -250,6 +286,7 @@ class Drawing:
 ALWAYS: list[tuple[int, Callable[[Drawing], None]]] = [
     (6, Drawing.produce),
     (2, Drawing.change_faults),
+    (2, Drawing.forget_words),
     (8, Drawing.pass_time),
 ]
 WITH_WORKERS: list[tuple[int, Callable[[Drawing], None]]] = [
@@ -267,12 +304,14 @@ WITH_WORKERS: list[tuple[int, Callable[[Drawing], None]]] = [
     (1, Drawing.lose_request),
     (1, Drawing.hold_markers),
     (1, Drawing.kill_at_request),
+    (1, Drawing.hang_worker),
 ]
 WITH_RUNS: list[tuple[int, Callable[[Drawing], None]]] = [
     (3, Drawing.start_run),
     (1, Drawing.kill_run),
     (1, Drawing.kill_run_at_request),
     (1, Drawing.cut_off_run),
+    (1, Drawing.hang_run),
     (1, Drawing.hold_markers),
 ]
 
@@ -285,6 +324,8 @@ SCENES: list[tuple[int, Callable[[Drawing], None]]] = [
     (1, Drawing.cut_off),
     (1, Drawing.hold_markers),
     (1, Drawing.kill_run_at_request),
+    (1, Drawing.hang_run),
+    (2, Drawing.forget_words),
 ]
 """Events that belong together, and lead where faults are likely."""
 SCENES_FROM = 10_000
@@ -299,6 +340,7 @@ def drawn(seed: int) -> History:
     has_snapshots, purge_ms = random.choice([True, False]), random.choice([500, 30_000])
     has_workers, has_runs = random.choice([(True, False), (True, True), (False, True)])
     most_fetched = random.choice([1_000, 1_000, 3])
+    handler = random.choice(["continue", "set-aside"])
     kinds, count = ALWAYS + WITH_WORKERS * has_workers + WITH_RUNS * has_runs, NUMBER_OF_EVENTS
     if seed >= SCENES_FROM:
         kinds, count, has_workers = SCENES, _NUMBER_OF_SCENES, True
@@ -316,4 +358,5 @@ def drawn(seed: int) -> History:
         most_fetched,
         has_workers,
         events,
+        handler,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import StreamsError
 from tests.histories import commands
 from tests.histories.commands import JUDGE, Operator
-from tests.histories.versions import PAGES, USERS, WINDOWS
+from tests.histories.versions import COUNTS, PAGES, SEEN, USERS, WINDOWS
 from tests.histories.watch import DAMAGE
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.histories.commands import Command
     from tests.histories.scene import Kind, Scene
 
-    Event = Callable[[Scene], None]
+    Event = Callable[[Scene], object]
 
 
 def produce(scene: Scene) -> None:
@@ -81,8 +81,8 @@ def scale(scene: Scene) -> None:
             scene.say(f"worker {name} is not scaled to {threads}: {error}")
 
 
-def operate(scene: Scene, *chosen: Command) -> None:
-    """Let an operator give a command, maybe twice."""
+def operate(scene: Scene, *chosen: Command) -> str:
+    """Let an operator give a command, maybe twice. Return its name."""
     name = f"operator-{len(scene.operators)}"
     weights, known = zip(*COMMANDS, strict=True)
     command = chosen[0] if chosen else scene.random.choices(known, weights)[0]
@@ -103,6 +103,7 @@ def operate(scene: Scene, *chosen: Command) -> None:
                 scene.require_expected(error)
 
     scene.operators[name] = scene.cluster.start(name, work)
+    return name
 
 
 def kill_operator(scene: Scene) -> None:
@@ -125,6 +126,33 @@ def strike(scene: Scene) -> None:
         scene.say(f"{name} is {'killed' if kills else 'suspended'} in the middle")
 
 
+def start_follower(scene: Scene) -> None:
+    """Start a process that follows a topic into the database, next to others."""
+    follow(scene, scene.random.choice([COUNTS, SEEN]), scene.random.choice(["first", "second"]))
+
+
+def follow(scene: Scene, topic: str, which: str) -> None:
+    """Start one of the followers of a topic, unless it runs."""
+    name = f"{which} follower of {topic}"
+    if name not in scene.followers:
+        scene.followers[name] = scene.cluster.start(name, scene.database.follower(topic))
+        scene.say(f"the {name} starts")
+
+
+def kill_follower(scene: Scene) -> None:
+    for name in scene.some(scene.followers):
+        scene.followers.pop(name).kill()
+        scene.say(f"the {name} is killed")
+
+
+def hang_follower(scene: Scene) -> None:
+    for name in scene.some(scene.followers):
+        request = scene.random.choice(["Fetch", "Fetch", "Fetch", "OffsetCommit", "Heartbeat"])
+        hang_s = scene.random.choice([5.0, 15.0, 60.0])
+        scene.faults.hang_at(name, request, scene.random.randrange(1, 12), hang_s)
+        scene.say(f"the {name} is to hang for {hang_s} s at a {request}")
+
+
 def correct_expectations(scene: Scene) -> None:
     JUDGE.is_strict = not JUDGE.is_strict
     scene.say(f"expectations are {'strict' if JUDGE.is_strict else 'as usual'}")
@@ -140,7 +168,7 @@ def suspend(scene: Scene) -> None:
 
 
 def resume(scene: Scene) -> None:
-    for each in (*scene.workers.values(), *scene.operators.values()):
+    for each in (*scene.workers.values(), *scene.operators.values(), *scene.followers.values()):
         each.resume()
     scene.say("all that was suspended is resumed")
 
@@ -176,6 +204,7 @@ def pass_days(scene: Scene) -> None:
         scene.was_harmed = True
     if kills:
         scene.workers.clear()
+        scene.followers.clear()
     scene.say(f"{days} days pass, all hosts are {'killed' if kills else 'suspended'}")
     scene.cluster.advance(timedelta(days=days))
 
@@ -217,6 +246,11 @@ WITH_GATES: list[tuple[int, Event]] = [
     (2, lambda scene: operate(scene, commands.decide_held)),
     (1, correct_expectations),
 ]
+WITH_FOLLOWERS: list[tuple[int, Event]] = [
+    (4, start_follower),
+    (1, kill_follower),
+    (2, hang_follower),
+]
 
 
 def happening(kind: Kind) -> list[tuple[int, Event]]:
@@ -226,4 +260,6 @@ def happening(kind: Kind) -> list[tuple[int, Event]]:
         found += WITH_WORKERS
     if kind.runs:
         found += WITH_RUNS
+    if kind.follows:
+        found += WITH_FOLLOWERS
     return found + WITH_GATES if kind.gated else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter, defaultdict
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.simulation.cluster import Cluster
 from riverrun.simulation.faults import NO_FAULT, Fault
 from riverrun.simulation.turns import Killed
+from riverrun.topics.letters import DeadLetters
 from tests.histories.hosts import World
 
 if TYPE_CHECKING:
@@ -28,13 +30,20 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 KEYS = "abcdef"
+LETTERS = "letters"
 WORKERS = ["one", "two", "three"]
 FEW = 8
 """So many records, or fewer, are named one by one."""
 LONGEST_RECOVERY_SECONDS = 900
 LONGEST_STOP_SECONDS = 120
 _SESSION_SECONDS = 6
+_UNKNOWN_WORDS = "RIVERRUN_HISTORIES_UNKNOWN_WORDS"
 _SNAPSHOT_MS = 300
+MOMENT_SECONDS = 0.01
+"""A delay in which other hosts take turns, and one that hangs does not."""
+# In this share of delays, all of the host waits, and longer: past its session.
+_HANGS = 0.3
+_HANG_FACTOR = 10
 
 
 class WrongError(AssertionError):
@@ -44,10 +53,18 @@ class WrongError(AssertionError):
         super().__init__(" ".join(map(str, what)))
 
 
+def by_word(key: str, word: str) -> tuple[str, str]:
+    """Return a record by its word."""
+    # Of the environment: with another value in a module, it would be another topology.
+    if word in os.environ.get(_UNKNOWN_WORDS, ""):
+        raise LookupError(word)
+    return word, key
+
+
 def counts() -> Topology:
     """Count records by value: the key changes, so there is a repartition."""
     builder = StreamsBuilder()
-    words = builder.stream("in", Consumed(STRING, STRING)).map(lambda key, value: (value, key))
+    words = builder.stream("in", Consumed(STRING, STRING)).map(by_word)
     words.group_by_key(Grouped(STRING, STRING)).count().to_stream().to("out", Produced(STRING, LONG))
     return builder.build()
 
@@ -75,6 +92,7 @@ class History:
     Args:
         seed: Chooses the next turn.
         by_workers: Whether workers, rather than bounded runs, count what is left in the end.
+        handler: What happens to records whose word is unknown, and have dead letters.
     """
 
     seed: int
@@ -85,10 +103,11 @@ class History:
     most_fetched: int
     by_workers: bool
     events: tuple[Event, ...]
+    handler: str = "continue"
 
 
 class RandomFaults:
-    """Loses requests, loses answers and delays: those that are planned, and others at a rate that changes.
+    """Loses requests and answers, delays, and lets hosts hang: where that is planned, and elsewhere at a rate that changes.
 
     A request is known by its host, its name and its number among these, so drawn faults can be repeated as planned ones.
 
@@ -96,6 +115,7 @@ class RandomFaults:
         events: The number of events that have begun.
         markers_until_s: Until this time, in seconds of the clock, brokers write no markers of transactions.
         happened: The faults that were drawn, each with the number of events that had begun.
+        hung: The hosts that hang, or did.
     """
 
     def __init__(self, seed: int) -> None:
@@ -110,6 +130,7 @@ class RandomFaults:
         self._planned: dict[tuple[str, str, int], Fault] = {}
         self._moments: dict[tuple[str, str, int], tuple[Callable[[], None], float]] = {}
         self._failing: dict[str, tuple[float, Fault]] = {}
+        self.hung: set[str] = set()
 
     def begin_event(self) -> None:
         """Number the requests of the next event from 1."""
@@ -123,6 +144,10 @@ class RandomFaults:
     def call_at(self, host: str, request: str, number: int, call: Callable[[], None], delay_s: float) -> None:
         """Call a function when a host sends the request of this number from now on, and delay the request."""
         self._moments[host, request, self._asked[host, request] + number] = call, delay_s
+
+    def hang_at(self, host: str, request: str, number: int, seconds: float) -> None:
+        """Let a host hang when it sends the request of this number from now on."""
+        self.call_at(host, request, number, lambda: self._hang(seconds), MOMENT_SECONDS)
 
     def fail_until(self, host: str, until_s: float, fault: Fault) -> None:
         """Let a fault happen to all requests of a host until a time, in seconds of the clock."""
@@ -147,15 +172,26 @@ class RandomFaults:
             return lost
         planned = self._planned.pop(numbered, None)
         fault = planned or self._drawn()
-        if fault != NO_FAULT and planned is None:
-            number = self._asked[asked] - self._asked_before_event[asked]
-            self.happened.append((self.events, event("plan_fault", *asked, number, fault)))
+        if fault == NO_FAULT or planned is not None:
+            return fault
+        number = self._asked[asked] - self._asked_before_event[asked]
+        if fault.delay_s and self._random.random() < _HANGS:
+            self._hang(fault.delay_s * _HANG_FACTOR)
+            self.happened.append((self.events, event("hang_at", *asked, number, fault.delay_s * _HANG_FACTOR)))
+            return Fault(MOMENT_SECONDS)
+        self.happened.append((self.events, event("plan_fault", *asked, number, fault)))
         return fault
 
     def heal(self) -> None:
         """Let nothing more happen to requests."""
         self.rate = self.markers_until_s = 0.0
         self._planned, self._moments, self._failing = {}, {}, {}
+
+    def _hang(self, seconds: float) -> None:
+        assert self.turns is not None
+        host = _first(self.turns.host)
+        self.turns.hang(host, seconds)
+        self.hung.add(host.name)
 
     def _drawn(self) -> Fault:
         if not self.rate or self._random.random() >= self.rate:
@@ -285,6 +321,21 @@ class Story:
         self.runs.append(self.world.start_run(f"run-{len(self.runs)}"))
         self.say(f"bounded run {len(self.runs) - 1} starts")
 
+    def forget_words(self, words: str) -> None:
+        """Let the topology fail for records of some words, and for no others."""
+        os.environ[_UNKNOWN_WORDS] = words
+        self.say(f"unknown words are {', '.join(words) or 'none'}")
+
+    def start_replay(self) -> None:
+        """Start a process that replays all dead letters."""
+
+        def replay() -> None:
+            kept = letters(self.world.cluster)
+            kept.replay(kept.list(), again=True)
+
+        self.runs.append(self.world.turns.start_host(f"replay-{len(self.runs)}", replay))
+        self.say(f"{self.runs[-1].name} starts")
+
     def kill_run(self) -> None:
         running = [host for host in self.runs if not host.is_dead]
         if running:
@@ -295,6 +346,11 @@ class Story:
         """Let an event happen when a host sends the request of this number from now on, which is then delayed."""
         self.faults.call_at(host, request, number, lambda: self.happen(then), delay_s)
         self.say(f"{then} is to happen when {host} sends {request} number {number} from now on, {delay_s} s before")
+
+    def hang_at(self, host: str, request: str, number: int, seconds: float) -> None:
+        """Let a host hang when it sends the request of this number from now on."""
+        self.faults.hang_at(host, request, number, seconds)
+        self.say(f"{host} is to hang for {seconds} s at {request} number {number} from now on")
 
     def happen(self, each: Event) -> None:
         """Let one event happen."""
@@ -335,6 +391,7 @@ class Story:
         for host in self.world.turns.hosts:
             host.is_suspended, host.lag_s = False, 0.0
         self.say("all faults end")
+        self.forget_words("")
         for host in self.runs:
             self._await_run(host)
         ends_s = self.world.now_s() + LONGEST_RECOVERY_SECONDS
@@ -343,6 +400,9 @@ class Story:
                 self._replace_ended()
             else:
                 self.start_run()
+                self._await_run(self.runs[-1])
+            if any(letters(self.world.cluster).list()):
+                self.start_replay()
                 self._await_run(self.runs[-1])
             if self.world.now_s() > ends_s:
                 raise WrongError(dict(self.counted()), "is counted, not", dict(self.expected))
@@ -401,6 +461,11 @@ class Story:
         return self.world.turns.wait_until(lambda: host.is_dead, within_s)
 
 
+def letters(cluster: Cluster) -> DeadLetters:
+    """Return the dead letters of the application."""
+    return DeadLetters(Admin(cluster.kafka), LETTERS, reader=lambda: ("app", counts()))
+
+
 def _fate(fault: Fault) -> str:
     delayed = f"arrives {fault.delay_s:.2f} s late" if fault.delay_s else ""
     return delayed or ("is lost" if fault.is_lost_before else "has an answer that is lost")
@@ -428,6 +493,8 @@ def opened(history: History, directory: Path) -> Iterator[Story]:
         repartition_purge_interval_ms=history.purge_ms,
         snapshot_url=str(directory / "snapshots") if history.has_snapshots else "",
         snapshot_interval_ms=_SNAPSHOT_MS,
+        processing_exception_handler=history.handler,
+        errors_dead_letter_queue_topic_name=LETTERS,
         log_summary_interval_ms=0,
         node_sample_interval_ms=0,
         consumer={"session.timeout.ms": str(_SESSION_SECONDS * 1000)},
@@ -436,7 +503,8 @@ def opened(history: History, directory: Path) -> Iterator[Story]:
         made = World(cluster, counts, directory, streams)
         faults.turns = cluster.turns
         cluster.brokers.most_fetched = history.most_fetched
-        Admin(cluster.kafka).create_topics([TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out")])
+        os.environ[_UNKNOWN_WORDS] = ""
+        Admin(cluster.kafka).create_topics([TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out", LETTERS)])
         yield Story(made, faults, caches=history.cache_bytes > 0)
 
 

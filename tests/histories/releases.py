@@ -10,22 +10,29 @@ import logging
 import os
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from riverrun.errors import ForgottenOffsetsError
+from riverrun.errors import ForgottenOffsetsError, StreamsError
 from riverrun.simulation.cluster import Cluster
 from tests.histories import commands
 from tests.histories.commands import JUDGE
+from tests.histories.drawing import SCENES_FROM
 from tests.histories.ending import end
 from tests.histories.events import happening, operate, pass_time, produce
 from tests.histories.failing import Failing
+from tests.histories.followers import Database
+from tests.histories.meetings import meeting
 from tests.histories.scene import Kind, Scene
 from tests.histories.versions import LOGS, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_NUMBER_OF_SCENES = 6
 
 
 @contextmanager
@@ -39,29 +46,41 @@ def _explained(scene: Scene, seed: int) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _until_a_person_decides() -> Iterator[None]:
+    """End a history when brokers have forgotten too much: what follows is not to be foreseen."""
+    try:
+        yield
+    except StreamsError as error:
+        if not isinstance(error, ForgottenOffsetsError) and not isinstance(error.__cause__, ForgottenOffsetsError):
+            raise
+
+
 def tell(seed: int, *, events: int = 30) -> Scene:
-    """Let a hiscene of releases happen, and check what is public."""
+    """Let a history of releases happen, and check what is public."""
     random, faults = Random(seed), Failing(seed)
     kind = Kind.drawn(random)
     JUDGE.is_strict = False
-    with Cluster(seed=seed, faults=faults) as cluster:
+    cluster = Cluster(seed=seed, faults=faults)
+    # The cluster within: at its end, it raises what has ended other hosts.
+    with TemporaryDirectory() as directory, _until_a_person_decides(), cluster:
+        scene = Scene(cluster, random, faults, kind, Database(cluster, Path(directory)))
         faults.turns = cluster.turns
         policy = random.choice([{}, {"cleanup.policy": "compact"}])
         for name in ("clicks", *LOGS, *TABLES):
             cluster.create_topic(name, 2, policy if name in TABLES else {})
-        scene = Scene(cluster, random, faults, kind)
-        weights, calls = zip(*happening(kind), strict=True)
-        # Then a person decides, and the rest is not to be foreseen.
-        with _explained(scene, seed), suppress(ForgottenOffsetsError):
+        happens, count = (meeting(kind), _NUMBER_OF_SCENES) if seed >= SCENES_FROM else (happening(kind), events)
+        weights, calls = zip(*happens, strict=True)
+        with _explained(scene, seed):
             produce(scene)
             operate(scene, commands.run)
             pass_time(scene)
-            for _ in range(events):
+            for _ in range(count):
                 random.choices(calls, weights)[0](scene)
                 scene.check()
             end(scene)
-        scene.say(f"{cluster.turns.count} turns, checksum {cluster.turns.trace:08x}")
-        return scene
+    scene.say(f"{cluster.turns.count} turns, checksum {cluster.turns.trace:08x}")
+    return scene
 
 
 def main(first: int, count: int = 1) -> None:

@@ -7,7 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
-from riverrun.errors import BrokerError, ForgottenOffsetsError, RangeError, ReleaseError, StreamsError
+from riverrun.errors import (
+    BrokerError,
+    ForgottenOffsetsError,
+    RangeError,
+    ReleaseError,
+    StreamsError,
+    UnknownOutcomeError,
+)
 from tests.histories.commands import quality
 from tests.histories.history import WrongError
 from tests.histories.versions import LATER, Click, v1
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     from riverrun.project.app import App
     from riverrun.simulation.cluster import Cluster, ClusterHost, ClusterWorker
     from tests.histories.failing import Failing
+    from tests.histories.followers import Database
 
 APP = "views"
 _SESSION_SECONDS = 10
@@ -31,6 +39,7 @@ class Kind:
     Args:
         caches: Bytes of caches.
         gated: Whether bounded runs have a gate, which no worker may pass by.
+        follows: Whether exports follow public topics into a database.
     """
 
     guarantee: str
@@ -38,6 +47,7 @@ class Kind:
     gated: bool
     workers: bool
     runs: bool
+    follows: bool = False
 
     @classmethod
     def drawn(cls, random: Random) -> Kind:
@@ -49,6 +59,7 @@ class Kind:
             gated,
             workers and not gated,
             runs or gated,
+            follows=random.random() < 0.3,
         )
 
 
@@ -66,10 +77,12 @@ class Scene:
     random: Random
     faults: Failing
     kind: Kind
+    database: Database
     said: list[str] = field(default_factory=list)
     clicks: list[Click] = field(default_factory=list)
     workers: dict[str, ClusterWorker] = field(default_factory=dict)
     operators: dict[str, ClusterHost] = field(default_factory=dict)
+    followers: dict[str, ClusterHost] = field(default_factory=dict)
     was_harmed: bool = False
 
     def __post_init__(self) -> None:
@@ -114,7 +127,7 @@ class Scene:
         self.say(f"worker {name} of {version or 'the live version'} starts")
 
     def hosts(self) -> dict[str, ClusterHost]:
-        return {**self.workers, **self.busy()}
+        return {**self.workers, **self.busy(), **self.followers}
 
     def busy(self) -> dict[str, ClusterHost]:
         return {name: host for name, host in self.operators.items() if host.is_alive}
@@ -129,6 +142,8 @@ class Scene:
             self.say("brokers have forgotten too much: a person decides where to continue")
             raise error
         is_expected = isinstance(error, ReleaseError | RangeError)
+        # It has hung in the middle of a commit.
+        is_expected = is_expected or (isinstance(error, UnknownOutcomeError) and self.was_harmed)
         # A worker has joined its group while its version is deleted.
         is_expected = is_expected or (isinstance(error, BrokerError) and "group is not empty" in error.message)
         if not is_expected and not (isinstance(error, BrokerError) and error.retriable):
@@ -161,7 +176,8 @@ class Scene:
                 raise WrongError(self.said[-1])
 
     def drop_ended(self) -> None:
-        for name, worker in list(self.workers.items()):
-            if not worker.is_alive:
-                del self.workers[name]
-                self.judge_end(name, worker)
+        for hosts in (self.workers, self.followers):
+            for name, host in list(hosts.items()):
+                if not host.is_alive:
+                    del hosts[name]
+                    self.judge_end(name, host)

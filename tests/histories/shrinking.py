@@ -178,6 +178,7 @@ def test_every_record_is_counted_once(tmp_path):
         by_workers={history.by_workers},
         events=(
 {events}        ),
+        handler={history.handler!r},
     )
     tell(history, tmp_path)
 '''

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 DAMAGE = "damage"
 """In the place of the version, in a row that another program has written."""
+RELEASE_RECORD = "a record of a release"
+"""In the place of a request: a host is about to write such a record, under the lock of the release."""
 
 
 @dataclass
@@ -67,6 +69,8 @@ class Watch:
         self, tp: TopicPartition, records: Sequence[NewRecord], writer: BatchWriter, transactional_id: str | None
     ) -> Appended:
         """Stand in for the brokers' method that appends records: those without a transaction are public at once."""
+        if tp.topic == CONTROL_TOPIC and (fault := self.brokers.faults.fault("", RELEASE_RECORD)) is not None:
+            self.brokers.waiting.wait_until(lambda: False, fault.delay_s)
         end = self.brokers.topics.log(*tp).end if self._is_watched(tp) else 0
         found = self._produce(tp, records, writer, transactional_id)
         if transactional_id is None and self._is_watched(tp) and found.offset >= end:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from riverrun.errors import TopicError
+from riverrun.errors import TopicError, VersionConflictError
 from riverrun.hosting.control_topic import ReleaseRegistry, require_never_released
 from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
 from riverrun.hosting.release import staging_name
@@ -187,7 +187,8 @@ class ConnectedApplication:
         application = self.application
         published = application.published or {}
         letters = application.dead_letters or application.config.streams.errors_dead_letter_queue_topic_name
-        sinks = [published.get(topic, topic) for topic in application.topology.sink_topics]
+        staged = {published[topic] for topic in application.topology.sink_topics & published.keys()}
+        sinks = application.topology.sink_topics - published.keys()
         self.admin.require_all(
             {
                 what: sources,
@@ -195,6 +196,9 @@ class ConnectedApplication:
                 f"Topics that application {self.id} keeps failures in": [letters] if letters is not None else [],
             }
         )
+        if staged and (gone := staged - self.admin.partitions(staged).keys()):
+            message = f"Results of {self.id} have been deleted meanwhile: {', '.join(sorted(gone))} do not exist"
+            raise VersionConflictError(message, hint="Check `riverrun release status`, then start the version again.")
 
     def _require_nothing_lost(self) -> None:
         # Kafka Streams creates missing internal topics again (`InternalTopicManager.makeReady`), and continues without the

@@ -15,6 +15,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from riverrun.errors import (
     ApprovalNeededError,
     ConfigError,
@@ -66,14 +68,15 @@ class GatedRun:
         self.version = version
         self.published: PublishedRun | None = None
         """The outcome; None if there was nothing to process."""
+        self._run = ""
 
     def begin(self, ranges: Ranges) -> None:
         """Note that the run has begun, and the point before it."""
-        self._gated.begin(self.version, ranges, self._since_ms)
+        self._run = self._gated.begin(self.version, ranges, self._since_ms)
 
     def end(self, tasks: Iterable[TaskResult]) -> None:
         """Judge the outputs, and publish them if they pass."""
-        self._gated.judged(self.version)
+        self._gated.judged(self.version, self._run)
         self.published = self._gated.publish_passed(self.version, tasks)
 
 
@@ -150,30 +153,30 @@ class GatedRuns:
         held = self._required(HeldState.BEGUN, HeldState.HELD, HeldState.DISCARDING)
         version = self._staged(held.version)
         with processing_alone(version, RUN, self._registry.by):
-            release = self._note(held, replace(held, state=HeldState.DISCARDING))
+            release, discarded = self._note(held, replace(held, state=HeldState.DISCARDING))
             # Without a mark, the run has not processed anything yet.
             if held.is_marked:
-                rewind(version.resolved(), _mark_of(held), held.id)
+                rewind(version.resolved(), _mark_of(held), held.id, lambda: self._require_present(discarded))
                 self._corrections.keep(version, release)
                 self._runs.forget_begun(version.application)
             compact_again(self._admin, held.settings)
             self._runs.decided(version.application, held.since_ms, DISCARDED, pages=_pages_of(held))
             # The discarded records stay in the staging topics of logs: count them as published, so that nobody sends them.
             ends = ends_of_staged_logs(version)
-            self._write(held.id, lambda now: replace(now, held=None, published={**now.published, **ends}))
+            self._write(discarded, lambda now: replace(now, held=None, published={**now.published, **ends}))
             # Only now: until the record says that the rewind is complete, another call may still need the copies.
             delete_copies(version)
         return held
 
     # Steps, each while no other host processes
 
-    def begin(self, version: ConnectedApplication, ranges: Ranges, since_ms: int) -> None:
-        """Note that a run has begun, and the point before it."""
+    def begin(self, version: ConnectedApplication, ranges: Ranges, since_ms: int) -> str:
+        """Note that a run has begun, and the point before it. Return its id."""
         held = self._release().held
         if held is None:
             # The note comes before the look for workers: those that start later see it and are refused, the others are found.
             held = HeldRun(new_id(), version.version, since_ms=since_ms)
-            self._write("", lambda now: replace(now, held=held))
+            self._write(None, lambda now: replace(now, held=held))
         try:
             await_no_members(version)
             if not held.is_marked:
@@ -181,15 +184,19 @@ class GatedRuns:
         except BaseException:
             # Nothing was processed yet, and a note that is left would refuse all workers.
             if not held.is_marked:
-                self._write(held.id, lambda now: replace(now, held=None))
+                self._write(held, lambda now: replace(now, held=None))
             raise
+        return held.id
 
-    def judged(self, version: ConnectedApplication) -> GateVerdict:
-        """Judge the outputs of the present run, and hold them back until they are published."""
+    def judged(self, version: ConnectedApplication, run: str = "") -> GateVerdict:
+        """Judge the outputs of the present run, which has the id `run` if one is given, and hold them back."""
         release, held = self._present(HeldState.BEGUN, HeldState.HELD)
+        # After a hang, another run may be present, whose outputs are not complete yet.
+        if run and held.id != run:
+            raise self._conflict()
         ranges = self._read(version, held)
         check = new_id()
-        unjudged = self._note(held, replace(held, state=HeldState.HELD, verdict=None)).held or held
+        _, unjudged = self._note(held, replace(held, state=HeldState.HELD, verdict=None))
         # Earlier verdicts on the same run are no measure for it.
         earlier = self._checks.earlier(self._config.name, GATE_OF_RUN, held.id)
         found = RunGate(version, self._spark, check, earlier).judge(ranges, release.published, held.since_ms)
@@ -229,14 +236,14 @@ class GatedRuns:
             if verdict is None or verdict.critical or verdict.needs_approval:
                 raise self._refusal(held)
             outputs = ends_of_outputs(public)
-            held = self._note(held, replace(held, state=HeldState.PUBLISHING, outputs=outputs)).held or held
-        release, _ = self._present(HeldState.PUBLISHING)
+            _, held = self._note(held, replace(held, state=HeldState.PUBLISHING, outputs=outputs))
+        release = self._require_present(held)
         # The run's id stands for the switch: an attempt that follows a crash continues the same count of corrections.
         count, published = self._corrections.publish_run(version, replace(release, switch=held.id))
         compact_again(self._admin, held.settings)
         ends = ends_of_outputs(public)
         self._runs.decided(version.application, held.since_ms, PUBLISHED, held.outputs, ends, pages=_pages_of(held))
-        self._write(held.id, lambda now: replace(now, held=None, published=published))
+        self._write(held, lambda now: replace(now, held=None, published=published))
         # All is published: records that are left only take space, so the run does not fail because of them.
         try:
             self._purge(version, tasks)
@@ -254,7 +261,8 @@ class GatedRuns:
         fence_owners(resolved, resolved.layout.tasks)
         # Left by a discard that died at its very end, after its note was gone.
         delete_copies(version)
-        self._corrections.keep(version, self._release())
+        # A process that has hung may find that another one has continued the run: its outputs have to stay.
+        self._corrections.keep(version, self._require_present(held))
         mark = mark_of(resolved, {tp: wanted.start for tp, wanted in ranges.items()})
         ends = ends_of_staged_logs(version)
         marked = replace(
@@ -265,7 +273,7 @@ class GatedRuns:
             topics=dict(mark.ids),
             settings=keep_whole(self._admin, resolved.layout.changelog_topics),
         )
-        self._write(held.id, lambda now: replace(now, held=marked, published={**now.published, **ends}))
+        self._write(held, lambda now: replace(now, held=marked, published={**now.published, **ends}))
 
     def _purge(self, version: ConnectedApplication, tasks: Iterable[TaskResult]) -> None:
         """Delete the records of internal topics that tasks of a run with a gate keep, as a discard would need them."""
@@ -319,17 +327,25 @@ class GatedRuns:
             raise ReleaseError(message, hint=release.held.hint(self._config.name))
         return release, release.held
 
-    def _note(self, before: HeldRun, after: HeldRun) -> Release:
-        return self._write(before.id, lambda now: replace(now, held=after))
+    def _note(self, before: HeldRun, after: HeldRun) -> tuple[Release, HeldRun]:
+        return self._write(before, lambda now: replace(now, held=after)), after
 
-    def _write(self, held: str, change: Callable[[Release], Release]) -> Release:
-        """Change the application's record, while `held` is the id of the run that it holds back (empty if none)."""
+    def _require_present(self, held: HeldRun | None) -> Release:
+        """Return the release, while its run that is held back is the one that is known here."""
+        release = self._release()
+        # The record of its whole state: a run that is continued by another process keeps its id.
+        if msgspec.json.encode(release.held) != msgspec.json.encode(held):
+            raise self._conflict()
+        return release
+
+    def _conflict(self) -> VersionConflictError:
+        message = f"{self._config.name}: another process has continued, published, discarded or begun a run meanwhile"
+        return VersionConflictError(message, hint=f"Look at it: riverrun held show {self._config.name}")
+
+    def _write(self, held: HeldRun | None, change: Callable[[Release], Release]) -> Release:
+        """Change the application's record, while it holds this run back (None for no run)."""
         for attempt in range(1, _ATTEMPTS + 1):
-            release = self._release()
-            present = "" if release.held is None else release.held.id
-            if present != held:
-                message = f"{self._config.name}: another process has published, discarded or begun a run meanwhile"
-                raise VersionConflictError(message, hint=f"Look at it: riverrun held show {self._config.name}")
+            release = self._require_present(held)
             try:
                 return self._registry.write(change(release))
             except VersionConflictError:

@@ -8,10 +8,11 @@ so a rollback is the same step in the other direction.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import GateFailedError, VersionConflictError
+from riverrun.errors import GateFailedError, RangeError, TopicError, VersionConflictError
 from riverrun.hosting.alone import require_nobody, sole_hosts
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
@@ -181,7 +182,8 @@ class Releaser:
         if self._switch.barriers.is_running(candidate):
             summary = self._versions.empty_run(candidate)
         else:
-            summary = self._versions.follow(candidate, self._versions.releasable(release.live))
+            with self._unless_deleted(release):
+                summary = self._versions.follow(candidate, self._versions.releasable(release.live))
         self._registry.write(release.to(ReleaseStep.REPROCESSED, cut=str(summary.range.end), verdict=None))
         return summary
 
@@ -193,7 +195,8 @@ class Releaser:
         release = self.check("gate")
         live, candidate = self._versions.releasable(release.live), self._versions.staged(candidate_of(release))
         if point is None:
-            release, point, dropped = self._point(release, live, candidate)
+            with self._unless_deleted(release):
+                release, point, dropped = self._point(release, live, candidate)
         else:
             dropped = _dropped_by(live, candidate)
         outcomes, warnings = compare_dropped(*dropped)
@@ -252,14 +255,16 @@ class Releaser:
         # An earlier call has done it, and died before it learned of its success.
         if release.step is ReleaseStep.LIVE:
             return release
-        return self._switch.to(release, candidate_of(release), ReleaseStep.CUTTING, ReleaseStep.LIVE)
+        with self._unless_deleted(release):
+            return self._switch.to(release, candidate_of(release), ReleaseStep.CUTTING, ReleaseStep.LIVE)
 
     def rollback(self) -> Release:
         """Make the previous version live again, at an offset vector that both have processed."""
         release = self.check("rollback")
         if release.step is ReleaseStep.ROLLED_BACK:
             return release
-        return self._switch.to(release, release.previous or "", ReleaseStep.ROLLING_BACK, ReleaseStep.ROLLED_BACK)
+        with self._unless_deleted(release):
+            return self._switch.to(release, release.previous or "", ReleaseStep.ROLLING_BACK, ReleaseStep.ROLLED_BACK)
 
     def complete(self) -> Release:
         """Complete the switch of a process that has died, if one is under way."""
@@ -312,6 +317,16 @@ class Releaser:
         return self._deleted(
             self._registry.write(release.to(ReleaseStep.ABORTED, carry=None, digests=digests)), candidate
         )
+
+    @contextmanager
+    def _unless_deleted(self, release: Release) -> Iterator[None]:
+        """Report what is missing as a conflict if another process has taken a step meanwhile: that may have deleted it."""
+        try:
+            yield
+        except (RangeError, TopicError):
+            if not self.has_written(self.status()):
+                self._registry.require(release)
+            raise
 
     def _deleted(self, release: Release, version: ConnectedApplication) -> Release:
         """Delete the results of a version, and record that they are gone: what it computes from now on is whole."""

@@ -36,7 +36,7 @@ from riverrun.state.api import WINDOWED, StoreKind
 from riverrun.state.rocksdb import RocksDbBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from riverrun.hosting.connected import ConnectedApplication
@@ -102,16 +102,20 @@ def compact_again(admin: Admin, settings: Mapping[str, str]) -> None:
     )
 
 
-def rewind(connected: ConnectedApplication, mark: Mark, name: str) -> None:
-    """Take all tasks of a resolved version back to a point. If interrupted, another call with the same `name` completes it."""
+def rewind(connected: ConnectedApplication, mark: Mark, name: str, check: Callable[[], object]) -> None:
+    """Take all tasks of a resolved version back to a point. If interrupted, another call with the same `name` completes it.
+
+    `check` raises if this process may no longer do so; it is called before each topic, and once others are fenced from a task.
+    """
     # `delete_copies` knows the copies by the form of the name: 8 hex digits.
     tasks, doing = sorted(connected.layout.tasks), f"take {connected.id} back"
     timed = _timed(connected)
     for topic in timed.values():
+        check()
         _create_again(connected, topic, mark, _copy_of(connected, topic.name, name))
     for done, task_id in enumerate(tasks):
         report_progress(doing, done, len(tasks))
-        _rewind_task(connected, task_id, mark, timed)
+        _rewind_task(connected, task_id, mark, timed, check)
     report_progress(doing, len(tasks), len(tasks))
 
 
@@ -162,11 +166,14 @@ def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark
         copy_partitions(admin, connected.id, f"{copy}-back", admin.settled_end_offsets(tps), topic.name)
 
 
-def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, timed: Container[str]) -> None:
+def _rewind_task(
+    connected: ConnectedApplication, task_id: TaskId, mark: Mark, timed: Container[str], check: Callable[[], object]
+) -> None:
     application, admin, inputs = connected.application, connected.admin, connected.layout.tasks[task_id]
     spec = application.task_spec(task_id, inputs)
     ids, repartitions = found_ids(admin, spec.topics), {topic.name for topic in connected.layout.repartition_topics}
     with owning(connected, task_id) as producer:
+        check()
         for tp in spec.own_changelogs.values():
             if tp.topic in timed:
                 continue

@@ -16,6 +16,7 @@ from riverrun.errors import ReleaseError, UnderWayError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.barrier_coordinator import BarrierCoordinator
 from riverrun.hosting.ownership import fence_owners
+from riverrun.records import OffsetVector
 from riverrun.releases.corrections import Corrections
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class Switch:
             mine = self._cut(mine, old, new, during)
         else:
             _fence(old)
-            way_back = self._versions.are_at_one_place(old, new)
+            way_back = self._are_at_cut(mine, old, new)
             mine = mine if way_back else self._cut_again(mine, old, new)
         count, published = self._corrected(mine, old, new)
         previous = release.live if way_back else None
@@ -190,14 +191,18 @@ class Switch:
         # A run joins its group first and then reads the release. This writes first and then looks for runs: one sees the other.
         try:
             require_nobody(old)
-            self._require_same_place(old, new)
+            self._require_at_cut(cut, old, new)
         except UnderWayError:
             self._registry.write(cut.to(release.step))
             raise
         return cut
 
-    def _require_same_place(self, old: ConnectedApplication, new: ConnectedApplication) -> None:
-        if not self._versions.are_at_one_place(old, new):
+    def _are_at_cut(self, cut: Release, old: ConnectedApplication, new: ConnectedApplication) -> bool:
+        # Not only at one place: both may have moved on together, and the table that was kept is that of the cut.
+        return self._versions.are_at(OffsetVector.parse(cut.cut or ""), old, new)
+
+    def _require_at_cut(self, cut: Release, old: ConnectedApplication, new: ConnectedApplication) -> None:
+        if not self._are_at_cut(cut, old, new):
             message = f"{old.id} has moved on during the switch"
             raise UnderWayError(message, hint="Stop its workers and runs, then try again.")
 

@@ -236,6 +236,11 @@ class Versions:
         """Return whether two versions have processed the same offsets in topics that both read."""
         return self._committed(one, other) == self._committed(other, one)
 
+    def are_at(self, vector: OffsetVector, one: ConnectedApplication, other: ConnectedApplication) -> bool:
+        """Return whether two versions have processed exactly the offsets of a vector in topics that both read."""
+        place = self._committed(one, other)
+        return self._committed(other, one) == place and place.items() <= vector.offsets.items()
+
     def is_ahead(self, one: ConnectedApplication, other: ConnectedApplication) -> bool:
         """Return whether a version has processed something that another has not.
 

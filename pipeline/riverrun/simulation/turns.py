@@ -271,6 +271,13 @@ class Turns:
             if each.is_within(host):
                 each.is_suspended = is_suspended
 
+    def hang(self, host: Host, seconds: float) -> None:
+        """Let a host and those it has started take no turn for so long, from their next wait on."""
+        from_ns = self.now_ns + round(seconds * 1e9)
+        for actor in self._actors:
+            if actor.host.is_within(host):
+                actor.from_ns = max(actor.from_ns, from_ns)
+
     # Waiting
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float | None = None) -> bool:

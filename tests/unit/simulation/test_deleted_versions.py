@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, TimeWindows, windowed
-from riverrun.errors import ReleaseError
+from riverrun.errors import ReleaseError, VersionConflictError
+from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.release import ReleaseStep
 from riverrun.kafka.admin import Admin
 from riverrun.testing import Cluster
+from tests.unit.simulation.hanging import HangsBefore
 from tests.unit.simulation.test_projects import Views, build, marked
 
 if TYPE_CHECKING:
@@ -183,3 +186,45 @@ def test_results_that_a_version_has_computed_since_its_deletion_stay(before: Cal
         release.start()
         assert set(TOPICS) <= {*Admin(cluster.kafka).list_topics()}
         assert worker.is_alive
+
+
+def error_of(cluster: Cluster, step: Callable[[], object], request: str, meanwhile: Callable[[], object]) -> object:
+    """Let a step hang before its first request of a kind, until it counts as dead and something else was done."""
+    faults = cluster.brokers.faults = HangsBefore(cluster, request)
+    operator = cluster.start("operator", step)
+    cluster.wait_until(lambda: faults.has_hung, timedelta(minutes=5))
+    cluster.advance(timedelta(seconds=20))
+    meanwhile()
+    cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=5))
+    return operator.error
+
+
+@pytest.mark.parametrize("request_", ["AddPartitionsToTxn", "InitProducerId"])
+def test_a_rollback_to_a_version_that_is_retired_meanwhile_says_so(request_: str) -> None:
+    with Cluster(seed=4) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        views.app.release("v2").reprocess().gate().cut()
+        views.write()
+        cluster.start_worker(views.app)
+        cluster.wait_until(lambda: views.published().get("/0!") == views.expected["/0"], timedelta(minutes=5))
+        rollback, retire = views.app.release().rollback, views.app.release().retire
+        assert isinstance(error_of(cluster, rollback, request_, retire), VersionConflictError)
+
+
+def test_a_computation_that_is_given_up_meanwhile_says_so() -> None:
+    with Cluster(seed=5) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        reprocess, abort = views.app.release("v2").start().reprocess, views.app.release().abort
+        assert isinstance(error_of(cluster, reprocess, "AddPartitionsToTxn", abort), VersionConflictError)
+
+
+def test_a_version_whose_results_are_deleted_while_it_starts_says_so() -> None:
+    with Cluster(seed=6) as cluster:
+        application = replace(Views(cluster).app.loaded(), published={"view-counts": "views-v1-staging-view-counts"})
+        connected = ConnectedApplication(application, Admin(cluster.kafka))
+        with pytest.raises(VersionConflictError, match="deleted meanwhile: views-v1-staging-view-counts"):
+            connected.prepare()

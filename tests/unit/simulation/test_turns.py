@@ -207,6 +207,23 @@ def test_a_suspended_host_takes_no_turns_until_it_is_resumed() -> None:
         assert beats[3] > 103
 
 
+def test_a_host_that_hangs_takes_no_turns_for_so_long() -> None:
+    beats: list[float] = []
+
+    def beat() -> None:
+        if len(beats) == 3:
+            turns.hang(turns.host, 100)
+        turns.sleep(1)
+        beats.append((turns.now_ns - began_ns) / 1e9)
+        beat()
+
+    with Turns(1) as turns:
+        began_ns = turns.now_ns
+        turns.start_host("worker", beat)
+        turns.sleep(106)
+    assert [int(each) for each in beats] == [1, 2, 3, 103, 104, 105]
+
+
 def test_a_slow_host_takes_its_turns_late() -> None:
     def rounds(lag_s: float) -> float:
         with Turns(1) as turns:

@@ -1,0 +1,32 @@
+"""A fault: a host hangs before a request, as one that was stopped, or whose machine was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from riverrun.simulation.faults import Fault
+
+if TYPE_CHECKING:
+    from riverrun.testing import Cluster
+
+
+class HangsBefore:
+    """Lets the host `operator` hang for a minute before a request of a kind: 1 is its first one from now on."""
+
+    def __init__(self, cluster: Cluster, request: str, number: int = 1) -> None:
+        self._turns = cluster.turns
+        self._request = request
+        self._left = number
+
+    @property
+    def has_hung(self) -> bool:
+        return not self._left
+
+    def fault(self, _client_id: str, request: str) -> Fault | None:
+        if self.has_hung or request != self._request or self._turns.host.name != "operator":
+            return None
+        self._left -= 1
+        if self._left:
+            return None
+        self._turns.hang(self._turns.host, 60)
+        return Fault(delay_s=0.01)

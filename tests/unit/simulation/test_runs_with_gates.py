@@ -1,0 +1,101 @@
+"""Bounded runs whose gate holds outputs back lose none of them, also if a process hangs while others continue."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from riverrun.errors import ApprovalNeededError, ReleaseError, VersionConflictError
+from riverrun.testing import Cluster
+from tests.unit.simulation.hanging import HangsBefore
+from tests.unit.simulation.test_projects import Views, build, marked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from riverrun.project.app import App
+
+
+def warned() -> object:
+    """Return expectations with a warning, so that each run waits for a person."""
+    import great_expectations.expectations as gxe  # noqa: PLC0415 - takes seconds
+
+    from riverrun.quality import Expectations  # noqa: PLC0415 - as above
+
+    found = gxe.ExpectColumnValuesToNotBeInSet(column="_key", value_set=["/1"], severity="warning")
+    return {"view-counts": Expectations(table=[found])}
+
+
+class GatedViews(Views):
+    """The application with a gate for its runs."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.cluster = cluster
+        self.app = self.seen_by("main")
+
+    def seen_by(self, user: str) -> App:
+        """Return the application, as the process of a user knows it."""
+        project = self.cluster.project(by=user)
+        return project.app("views", build, versions={"v2": marked}, quality=warned, gate=True)
+
+    def run(self) -> None:
+        """Let a run be held back."""
+        self.write()
+        with pytest.raises(ApprovalNeededError):
+            self.app.run()
+
+    def publish(self) -> None:
+        """Publish what is held back, with an approval."""
+        held = self.app.runs.held.status()
+        assert held is not None
+        assert held.verdict is not None
+        self.app.runs.held.publish(held.verdict.id)
+
+
+@pytest.fixture
+def views() -> Iterator[GatedViews]:
+    with Cluster(seed=8) as cluster:
+        yield GatedViews(cluster)
+
+
+def hung(views: GatedViews, call: Callable[[], object], request: str, number: int) -> Callable[[], object]:
+    """Let a call hang at a request for a minute. Return a function that waits for its end, and returns its error."""
+    cluster = views.cluster
+    faults = cluster.brokers.faults = HangsBefore(cluster, request, number)
+    operator = cluster.start("operator", call)
+    cluster.wait_until(lambda: faults.has_hung, timedelta(minutes=5))
+    cluster.advance(timedelta(seconds=20))
+
+    def error() -> object:
+        cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=5))
+        return operator.error
+
+    return error
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_a_run_that_hangs_before_it_begins_leaves_what_another_one_has_done(views: GatedViews, number: int) -> None:
+    views.write()
+    error = hung(views, views.seen_by("operator").run, "InitProducerId", number)
+    views.run()
+    assert isinstance(error(), ReleaseError)
+    views.publish()
+    assert views.is_exact()
+
+
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_a_discard_that_hangs_takes_no_later_run_back(views: GatedViews, number: int) -> None:
+    views.run()
+    views.publish()
+    views.run()
+    error = hung(views, views.seen_by("operator").runs.held.discard, "InitProducerId", number)
+    views.app.runs.held.discard()
+    views.run()
+    views.publish()
+    assert isinstance(error(), VersionConflictError)
+    views.run()
+    views.publish()
+    assert views.is_exact()

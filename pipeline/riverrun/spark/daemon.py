@@ -1,4 +1,4 @@
-"""Forks the Python processes of a local Spark. Each would otherwise load Riverrun anew, after each failed attempt as well.
+"""Forks the Python processes of a local Spark. Otherwise each of them loads Riverrun, after each failed attempt as well.
 
 Spark starts it with `-m`, and passes the name of its own worker module.
 """

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 OK, FAILED = "ok", "failed"
+# Airflow may take a task that is resumed right after it was deferred for a failed one.
+_DEFERRED_S = 5.0
 # Of a driver: the shorter its work, the more of its task's time is a wait for the next poll.
 _FIRST_PAUSE_S, _GROWTH = 1.0, 1.1
 
@@ -111,8 +113,7 @@ class DriverTrigger(LookTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until the driver has ended, not at once."""
-        # Airflow may take a task that is resumed right after it was deferred for a failed one.
-        await asyncio.sleep(self.every_s)
+        await asyncio.sleep(_DEFERRED_S)
         async for event in super().run():
             yield event
 

@@ -127,7 +127,7 @@ class Broker:
         assert all(error.errno == 0 for error in answers.values()), answers
 
     def write(self, topic: str, records: Iterable[Input], partition: int | None = None) -> None:
-        producer = IdempotentProducer(self.door, admin=_asking_for_limits(self.door))
+        producer = IdempotentProducer(self.door, admin=_asker(self.door))
         for key, value, timestamp in records:
             producer.send(topic, key, value, timestamp, (), partition)
         producer.flush()
@@ -143,7 +143,7 @@ class Broker:
                     raise
 
     def _read(self, topic: str) -> list[RawRecord]:
-        admin = self.admin()
+        admin = _asker(self.door)
         tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
         first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
         found: dict[TopicPartition, list[RawRecord]] = {tp: [] for tp in tps}
@@ -153,8 +153,8 @@ class Broker:
 
 
 @lru_cache(maxsize=1)
-def _asking_for_limits(kafka: Kafka) -> Admin:
-    """A client for limits of record times, which all writers share."""
+def _asker(kafka: Kafka) -> Admin:
+    """A client that all writes and reads of a broker share: tests that wait read again and again."""
     return Admin(kafka)
 
 

@@ -78,7 +78,7 @@ def group_of(test: str) -> str:
         return "airflow"
     if path.startswith(_SPARK) and ("[spark" in test or _says(path, "spark_sessions|spark.session import|session_of")):
         return "spark"
-    return path if _says(path, 'scope="module"') else test
+    return path if _says(path, 'scope="module"|broker_clusters import') else test
 
 
 @cache

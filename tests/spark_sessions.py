@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from riverrun.spark.java import classes_archive
 from riverrun.spark.session import on_demand, spark_session
 
 if TYPE_CHECKING:
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
 
 _SECONDS = 60
 
-AS_COMMANDS_DO = on_demand(spark_session, None, {})
+
+def own_session(**options: Any) -> Any:
+    """The session of this process. Its Java starts as that of commands does, with an archive of its classes."""
+    return spark_session(archive=classes_archive(os.environ), **options)
+
+
+AS_COMMANDS_DO = on_demand(own_session, None, {})
 """Lets a run choose its engine as commands do: a few records are processed without Spark."""
 
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
@@ -27,7 +34,7 @@ _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 def session_with(package: str) -> Iterator[Any]:
     """A session of this process with a Java library. These are fetched when the JVM starts, which outlives its sessions."""
     end_jvm()
-    session = spark_session(packages=[package])
+    session = own_session(packages=[package])
     yield session
     session.stop()
 

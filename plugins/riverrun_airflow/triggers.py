@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -16,9 +17,13 @@ from riverrun_airflow.looks import Look, look
 from riverrun_airflow.sessions import now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 OK, FAILED = "ok", "failed"
+# Airflow may take a task that is resumed right after it was deferred for a failed one.
+_DEFERRED_S = 5.0
+# Of a driver: the shorter its work, the more of its task's time is a wait for the next poll.
+_FIRST_PAUSE_S, _GROWTH = 1.0, 1.1
 
 
 class LookTrigger(BaseTrigger):
@@ -53,7 +58,7 @@ class LookTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until there is something to report."""
-        while True:
+        for pause_s in self._pauses():
             try:
                 found = await asyncio.to_thread(self._look)
             # Brokers may answer the next poll, and a failed trigger would fail the task.
@@ -70,7 +75,11 @@ class LookTrigger(BaseTrigger):
                 if found.is_over:
                     yield _event({"status": OK, "said": found.said, "found": found.found})
                     return
-            await asyncio.sleep(self.every_s)
+            await asyncio.sleep(pause_s)
+
+    def _pauses(self) -> Iterator[float]:
+        """Return the seconds after each poll."""
+        return repeat(self.every_s)
 
     def _look(self) -> Look:
         return look(located(self.config, self.riverrun_conn_id).project(), **self.look)
@@ -82,7 +91,7 @@ class DriverTrigger(LookTrigger):
     Args:
         look: The driver and its start time: the arguments of `drivers.look_at`.
         config: Path of `streams.toml`; empty if the connection says it.
-        every_s: Seconds between two polls.
+        every_s: Longest time in seconds between two polls; the first ones follow each other faster.
         until_ms: Time at which the driver is asked to end, ms since the epoch; None without a limit.
     """
 
@@ -104,10 +113,15 @@ class DriverTrigger(LookTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until the driver has ended, not at once."""
-        # Airflow may take a task that is resumed right after it was deferred for a failed one.
-        await asyncio.sleep(self.every_s)
+        await asyncio.sleep(_DEFERRED_S)
         async for event in super().run():
             yield event
+
+    def _pauses(self) -> Iterator[float]:
+        pause_s = min(_FIRST_PAUSE_S, self.every_s)
+        while True:
+            yield pause_s
+            pause_s = min(pause_s * _GROWTH, self.every_s)
 
     async def on_kill(self) -> None:
         await asyncio.to_thread(self._end)

@@ -168,9 +168,12 @@ def _serve(answers: int) -> None:
     from airflow.providers.openlineage.plugins import listener  # noqa: PLC0415
     from sqlalchemy.orm import configure_mappers  # noqa: PLC0415
 
+    from riverrun_airflow import triggers  # noqa: PLC0415
+
     configure_mappers()
     # Threads for OpenLineage's events of DAG runs: it would start a process after each task, which imports all of Airflow.
     listener.ProcessPoolExecutor = lambda max_workers, **_: ThreadPoolExecutor(max_workers)  # type: ignore[attr-defined,assignment]
+    triggers._DEFERRED_S = 0.1  # only a scheduler takes tasks that are resumed soon for failed ones
     with os.fdopen(answers, "w") as output:
         for line in sys.stdin:
             arguments, answering = json.loads(line)

@@ -405,6 +405,20 @@ for until_ms in None, now_ms() + 10**6, now_ms() - 1:
     triggers.DriverTrigger({"driver": str(until_ms), "since_ms": 0}, until_ms=until_ms)._look()
 tell(len(told_to_end))
 
+# It polls soon after the task was deferred for sure, and less often the longer the driver works.
+pauses, looks_left = [], [Look("running", False)] * 30 + [Look("done", True)]
+triggers.look_at = lambda project, driver, since_ms: looks_left.pop(0)
+
+async def pause(seconds):
+    pauses.append(seconds)
+
+async def first_event():
+    async for event in triggers.DriverTrigger({"driver": "d", "since_ms": 0}).run():
+        return event.payload["status"]
+
+triggers.asyncio.sleep = pause
+tell([triggers.asyncio.run(first_event()), pauses[:2], sorted(pauses[1:]) == pauses[1:], pauses[-1]])
+
 # A driver interrupts its work in time, whether brokers answer or not, and is killed if users' code swallows that.
 class Gone(dict):
     def put(self, notes):
@@ -601,8 +615,9 @@ def test_offsets_beyond_the_end_are_found_by_watches_and_checks_of_lag(tmp_path:
 
 
 def test_waits_and_drivers_end_when_the_time_of_their_task_or_run_is_up(tmp_path: Path) -> None:
-    wrong, late, told, *interrupted = printed_by(LIMITS, tmp_path)
+    wrong, late, told, polled, *interrupted = printed_by(LIMITS, tmp_path)
     assert wrong == []
     assert late == ["timeout", []]
     assert told == 1
+    assert polled == ["ok", [5.0, 1.0], True, 5.0]
     assert interrupted == [True, "brokers are away", True, "ended", True, "ended"]

@@ -14,9 +14,10 @@ from riverrun.hosting.application import Application
 from riverrun.kafka.door import Kafka
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import on_demand, spark_session
+from riverrun.spark.session import on_demand
 from riverrun.testing import TopologyTestDriver
 from riverrun.worker.worker import Worker
+from tests.spark_sessions import own_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tests.brokers import Broker
 
 
-SPARK_ON_DEMAND = on_demand(spark_session, None, {})
+SPARK_ON_DEMAND = on_demand(own_session, None, {})
 """Spark on this machine, as programs have it: bounded runs of tests are small, and do without it."""
 
 
@@ -122,7 +123,7 @@ class SparkHost(KafkaHost):
 
     def process(self, application: Application, build: Callable[[StreamsBuilder], Topology]) -> None:
         connected = self.broker.connected(application)
-        run(connected, resolve(connected), spark_session(), on_executor(build))
+        run(connected, resolve(connected), own_session(), on_executor(build))
 
 
 def on_executor(build: Callable[[StreamsBuilder], Topology]) -> Callable[[Job], Topology]:

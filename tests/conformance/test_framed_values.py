@@ -35,13 +35,13 @@ from riverrun.serde.api import SerdePlace, placed
 from riverrun.spark.columns import columns_of, with_variants
 from riverrun.spark.dry_run import dry_run
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from riverrun.topics.records import LineFormat, TopicReader, write_lines
 from riverrun.topics.serdes import jsonable
 from riverrun.transfers.exports import ExportSpec, run_export
 from riverrun.transfers.imports import ImportSpec, run_import
 from tests.conformance.hosts import SparkHost, on_executor
 from tests.registries import running_registry
+from tests.spark_sessions import own_session
 from tests.unit.schemas.avro_schemas import HEAD, encoded, schemas_together
 from tests.unit.schemas.tickets import TEXT, ticket
 
@@ -182,7 +182,7 @@ def test_values_pass_every_host_with_equal_bytes(host: Host, unique: str, url: s
 @pytest.mark.spark
 def test_dry_runs_and_transfers_keep_values_as_they_are(broker: Broker, unique: str, url: str, tmp_path: Path) -> None:
     host = SparkHost(broker, unique, tmp_path / "state")
-    run, spark = run_on(host, unique, url, finest_ns=1000), spark_session()  # columns have microseconds
+    run, spark = run_on(host, unique, url, finest_ns=1000), own_session()  # columns have microseconds
     topics = {name: host.topic(name) for name in (*run.inputs, *run.outputs)}
     broker.create(1, *topics.values())
     for name, records in run.inputs.items():

@@ -9,6 +9,8 @@ import pytest
 
 from riverrun.cluster.instance import DEPLOYMENTS_TOPIC, Channel, InstanceReport, Message, StopInstances
 from riverrun.errors import BrokerError
+from riverrun.kafka.admin import Admin
+from riverrun.kafka.door import Kafka
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ def says(message: Message, teller: Channel, hearer: Channel) -> None:
 
 
 def test_driver_and_instance_hear_each_other_again_when_their_topic_was_deleted(broker: Broker, unique: str) -> None:
-    driver, instance = Channel(broker.admin(), unique), Channel(broker.admin(), unique)
+    kafka = Kafka({**broker.kafka, "topic.metadata.propagation.max.ms": "1000"})  # soon taken for gone
+    driver, instance = Channel(Admin(kafka), unique), Channel(Admin(kafka), unique)
     says(REPORT, instance, driver)
     says(StopInstances(), driver, instance)
     broker.admin().delete_topics([DEPLOYMENTS_TOPIC])

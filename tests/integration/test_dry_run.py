@@ -29,10 +29,10 @@ from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.dry_run import dry_run
 from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from riverrun.testing import LookupAnswer
 from tests.conformance.hosts import on_executor
 from tests.presence import present
+from tests.spark_sessions import own_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +85,7 @@ def test_a_dry_run_gives_what_the_run_would_write_and_leaves_no_trace(
     build, name = counting(unique), unique
     broker.create(3, f"{name}.in", f"{name}.out")
     write_words(broker, name, 0, 500)
-    app, admin, spark = application(broker, name, tmp_path, build), broker.admin(), spark_session()
+    app, admin, spark = application(broker, name, tmp_path, build), broker.admin(), own_session()
 
     outputs = dry_run(
         broker.connected(app),
@@ -129,7 +129,7 @@ def test_a_dry_run_sets_records_aside_as_the_run_does(broker: Broker, unique: st
     broker.create(2, f"{unique}.in", f"{unique}.out")
     write_words(broker, unique, 0, 40)
     streams = {"processing_exception_handler": "set-aside", "statestore_cache_max_bytes": 0}
-    app, spark = broker.application(unique, build(StreamsBuilder()), tmp_path, **streams), spark_session()
+    app, spark = broker.application(unique, build(StreamsBuilder()), tmp_path, **streams), own_session()
     connected, options = broker.connected(app), RunOptions(max_records_per_slice=15)
     foreseen = counts_of(dry_run(connected, resolve(connected), spark, on_executor(build), options=options))
     summary = run(connected, resolve(connected), spark, on_executor(build), options=options)
@@ -144,7 +144,7 @@ def test_a_dry_run_begins_with_the_applications_state_or_with_none(broker: Broke
     build, name = counting(unique), unique
     broker.create(1, f"{name}.in", f"{name}.out")
     write_words(broker, name, 0, 50)
-    app, spark = application(broker, name, tmp_path, build), spark_session()
+    app, spark = application(broker, name, tmp_path, build), own_session()
     run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build))
     write_words(broker, name, 50, 60)
 
@@ -179,7 +179,7 @@ def test_an_error_in_a_dry_run_says_where(broker: Broker, unique: str, tmp_path:
     write_words(broker, unique, 0, 3)
     app = application(broker, unique, tmp_path, build)
     with pytest.raises(SerializationError, match=f"cannot write .* to {unique}.out"):
-        dry_run(broker.connected(app), resolve(broker.connected(app)), spark_session(), on_executor(build))
+        dry_run(broker.connected(app), resolve(broker.connected(app)), own_session(), on_executor(build))
 
 
 def test_each_topic_is_a_frame_with_the_columns_of_its_serdes(broker: Broker, unique: str, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_each_topic_is_a_frame_with_the_columns_of_its_serdes(broker: Broker, un
     broker.create(1, f"{unique}.in", *outputs)
     broker.write(f"{unique}.in", [(b"k", b"word", 60_000)])
     app = application(broker, unique, tmp_path, build)
-    found = dry_run(broker.connected(app), resolve(broker.connected(app)), spark_session(), on_executor(build))
+    found = dry_run(broker.connected(app), resolve(broker.connected(app)), own_session(), on_executor(build))
     assert list(found) == outputs
     assert found[outputs[1]].count() == 0
     (count,) = (
@@ -224,7 +224,7 @@ def test_look_ups_of_a_dry_run_get_recorded_answers(broker: Broker, unique: str,
 
     broker.create(2, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"%d" % n, b"w%d" % (n % 2), n + 1) for n in range(8)])
-    connected, spark = broker.connected(application(broker, unique, tmp_path, build)), spark_session()
+    connected, spark = broker.connected(application(broker, unique, tmp_path, build)), own_session()
     answers = [LookupAnswer("asked", f"w{n}", f"answer {n}") for n in range(2)]
     (frame,) = dry_run(connected, resolve(connected), spark, on_executor(build), answers=answers).values()
     assert Counter(row.value for row in frame.collect()) == {"answer 0": 4, "answer 1": 4}

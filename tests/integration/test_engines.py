@@ -35,9 +35,10 @@ from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
 from riverrun.spark.runs import RunLog
-from riverrun.spark.session import SessionOnDemand, spark_session
+from riverrun.spark.session import SessionOnDemand
 from tests.conformance.hosts import on_executor
 from tests.presence import present
+from tests.spark_sessions import own_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +133,7 @@ class Host:
 
     def run(self, end: str = "latest", **options: Any) -> RunSummary:
         connected = self.broker.connected(self.app)
-        spark = spark_session() if self.engine == "spark" else no_spark
+        spark = own_session() if self.engine == "spark" else no_spark
         return run(connected, resolve(connected, "committed", end), spark, on_executor(self.build), **options)
 
     def written(self) -> list[Any]:

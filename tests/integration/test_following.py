@@ -292,13 +292,13 @@ def archived(project: Project, name: str) -> list[int]:
 
 
 def test_two_archivers_share_the_partitions_and_end_when_they_are_asked_to(project: Project) -> None:
-    project.declare(f'[archives.kept]\ntopics = ["{project.topic}"]\nurl = "kept"\ncommit_seconds = 1\n')
+    project.declare(f'[archives.shared]\ntopics = ["{project.topic}"]\nurl = "shared"\ncommit_seconds = 1\n')
     writer = Writer(project.broker, project.topic)
-    archivers = [project.start("kept", ARCHIVE) for _ in range(2)]
-    group = "riverrun-archive-kept"
+    archivers = [project.start("shared", ARCHIVE) for _ in range(2)]
+    group = "riverrun-archive-shared"
     until(lambda: len(project.broker.admin().group(group).members) == 2, "joined by two", project.log)
     writer.write(1_000)
-    until(lambda: archived(project, "kept") == list(range(writer.count)), "archived", project.log)
+    until(lambda: archived(project, "shared") == list(range(writer.count)), "archived", project.log)
     for process in archivers:
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0, project.log()

@@ -15,6 +15,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from riverrun.config import AppConfig
 from riverrun.config.streams import StreamsConfig
 from riverrun.hosting.process import SystemClock
+from riverrun.kafka import admin
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
@@ -108,7 +109,10 @@ def test_an_interface_writes_each_minute_and_serves_what_was_kept(broker: Broker
         assert caller.get("/history/kept?hours=100000").status_code == 422
 
 
-def test_a_topic_that_cannot_be_written_costs_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_that_cannot_be_written_costs_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "REQUEST_SECONDS", 0.5)
     topic = HistoryTopic(instance_with("bad/name", {"bootstrap.servers": "127.0.0.1:9"}))
     with caplog.at_level(logging.WARNING):
         topic.write(past(5, rate=[1]))

@@ -17,10 +17,10 @@ from riverrun.runtime.times import OffsetMetadata
 from riverrun.serde.serdes import LONG
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from riverrun.worker.reset import plan_reset, reset
 from riverrun.worker.worker import Worker
 from tests.conformance.hosts import SPARK_ON_DEMAND, on_executor
+from tests.spark_sessions import own_session
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def test_a_bounded_run_stops_when_an_input_is_created_again(
     case.write(f"{unique}.other", RECORDS)
     connected, topic = broker.connected(case.app), f"{unique}.in"
     build, begun = TOPOLOGIES[topology], threading.Event()
-    spark = spark_session() if topology == "table" else SPARK_ON_DEMAND
+    spark = own_session() if topology == "table" else SPARK_ON_DEMAND
 
     def run_it(check: Callable[[], None] = begun.set) -> int:
         built = on_executor(lambda _builder: build(unique))

@@ -26,10 +26,10 @@ from riverrun.kafka.door import Kafka
 from riverrun.records import TopicPartition
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from riverrun.spark.stores import read_store
 from riverrun.worker.worker import Worker
 from tests.conformance.hosts import on_executor
+from tests.spark_sessions import own_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +85,7 @@ def test_every_kind_of_table_is_read_with_the_columns_of_its_serdes(
     broker.write(
         f"{unique}.table", [(b"a", b"old", at(1)), (b"a", b"new", at(2)), (b"b", b"x", at(1)), (b"b", None, at(3))]
     )
-    app, spark = application(broker, unique, tmp_path, build), spark_session()
+    app, spark = application(broker, unique, tmp_path, build), own_session()
     Worker(app).run(until_caught_up=True)
     shutil.rmtree(tmp_path)  # nothing is asked of the local state
 
@@ -120,7 +120,7 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
 
 
 def test_a_store_is_read_at_the_offsets_where_runs_ended(broker: Broker, unique: str, tmp_path: Path) -> None:
-    build, spark = counting(unique), spark_session()
+    build, spark = counting(unique), own_session()
     app = application(broker, unique, tmp_path / "state", build, snapshot_url=f"file://{tmp_path}/snapshots")
     broker.create(1, f"{unique}.in")
 
@@ -160,7 +160,7 @@ def test_a_store_is_read_at_any_offsets_as_a_run_that_ended_there_left_it(
         by_word.windowed_by(TimeWindows.of_size_with_no_grace(MINUTE)).count(Materialized(name="minutes"))
         return builder.build()
 
-    spark, admin = spark_session(), broker.admin()
+    spark, admin = own_session(), broker.admin()
     plain = application(broker, unique, tmp_path / "state", build)
     keeping = application(broker, unique, tmp_path / "state", build, snapshot_url=f"file://{tmp_path}/snapshots")
     broker.create(3, f"{unique}.in")
@@ -206,7 +206,7 @@ def test_a_store_is_read_at_any_offsets_as_a_run_that_ended_there_left_it(
 def test_only_committed_records_are_read(broker: Broker, unique: str, tmp_path: Path) -> None:
     from riverrun.kafka.producer import TransactionalProducer  # noqa: PLC0415 - of this test alone
 
-    build, spark = counting(unique), spark_session()
+    build, spark = counting(unique), own_session()
     app = application(broker, unique, tmp_path, build)
     broker.create(1, f"{unique}.in")
     broker.write(f"{unique}.in", [(None, b"w", 1)])

@@ -15,6 +15,7 @@ import pytest
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from riverrun.errors import BrokerError, ConfigError, UnknownOutcomeError
 from riverrun.hosting.ownership import StreamsProducer
+from riverrun.kafka import producer
 from riverrun.records import OffsetRange, TaskId, TopicPartition
 from riverrun.spark.bounded_runs.attempts import attempt
 from riverrun.spark.bounded_runs.executor import run_task
@@ -110,8 +111,9 @@ def test_an_attempt_whose_brokers_go_away_waits_for_them_and_tells_what_it_has_d
 
 
 def test_an_attempt_whose_brokers_stay_away_names_them_and_is_not_retried(
-    mortal: EmbeddedBroker, unique: str, tmp_path: Path
+    mortal: EmbeddedBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(producer, "_COMMIT_SECONDS", 5.0)
     mortal.start()
     broker = Broker(mortal.bootstrap_servers)
     case = Case(broker, unique, tmp_path, task_timeout_ms=1000)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.brokers import Broker
 from tests.system.broker_clusters import Cluster
 from tests.system.groups import PARTITIONS, Group
 
@@ -14,17 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.brokers import Broker
-
 _RECOVERED = re.compile(r"tasks of this instance run, ([\d.]+) s after its tasks changed")
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path / "kafka", (new_port(), new_port(), new_port()))
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("kafka"), (new_port(), new_port(), new_port()))
     cluster.start()
+    Broker(cluster.bootstrap_servers).create(1, "first")  # whether all have all records can be asked then
     yield cluster
     cluster.kill()
+
+
+@pytest.fixture
+def cluster(brokers: Cluster) -> Cluster:
+    """Three brokers that tests of a file share, with all that earlier ones have killed or put to sleep back at work."""
+    brokers.mend()
+    return brokers
 
 
 @pytest.fixture

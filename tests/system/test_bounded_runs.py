@@ -36,12 +36,12 @@ from riverrun.runtime.times import OffsetMetadata
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from riverrun.worker.worker import Worker
 from tests.brokers import Broker, embedded_broker
 from tests.conformance.hosts import SPARK_ON_DEMAND, on_executor
 from tests.presence import present
 from tests.repeating import Repeating
+from tests.spark_sessions import own_session
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def application(broker: Broker, name: str, state: Path, build: Callable[..., Top
 
 def spark_of(broker: Broker) -> Any:
     """A session; with brokers in memory, what would make one."""
-    return spark_session() if broker.memory is None else SPARK_ON_DEMAND
+    return own_session() if broker.memory is None else SPARK_ON_DEMAND
 
 
 def summing(broker: Broker, name: str, state: Path) -> tuple[Application, Callable[..., Topology]]:
@@ -333,8 +333,8 @@ def test_the_result_depends_on_ranges_not_on_cores_spills_or_interruptions(
     }
     written, latest = {}, {}
     for way, (master, on_record, streams) in ways.items():
-        spark_session().stop()
-        spark = spark_session(master)
+        own_session().stop()
+        spark = own_session(master=master)
         out = f"{unique}.{way}".replace(" ", "-")
         broker.create(2, out)
         build = sales(unique, out, on_record, grace=timedelta(0))
@@ -358,7 +358,7 @@ def test_the_result_depends_on_ranges_not_on_cores_spills_or_interruptions(
         assert summary.slices == {"again": 3, "from there": 5}.get(way, 4)  # with the two that were begun
         written[way] = [(r.key, r.value, r.timestamp) for r in broker.read(out)]
         latest[way] = table(broker, out)
-    spark_session().stop()
+    own_session().stop()
     assert len(latest["one"]) == ITEMS * 10
     assert written["four"] == written["one"]
     assert written["again"] == written["one"]
@@ -486,7 +486,7 @@ def test_a_run_and_its_shared_clients_outlive_a_broker_that_comes_back(
         broker.create(2, f"{unique}.out")
         build = sales(unique, f"{unique}.out", kill_once)
         app = application(broker, unique, tmp_path / "state", build)
-        chosen, spark = resolve(broker.connected(app)), spark_session()
+        chosen, spark = resolve(broker.connected(app)), own_session()
         helper.start()
         done = run(
             broker.connected(app), chosen, spark, on_executor(build), options=RunOptions(max_records_per_slice=1000)

@@ -25,10 +25,10 @@ from riverrun.records import TaskId, TopicPartition
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from tests.brokers import Broker
 from tests.conformance.hosts import on_executor
 from tests.presence import present
+from tests.spark_sessions import own_session
 from tests.system.groups import PARTITIONS, Group
 from tests.system.load import check, loading
 from tests.waiting import until
@@ -241,7 +241,7 @@ def test_a_bounded_run_goes_on_when_its_coordinators_die(cluster: Cluster, uniqu
         done = run(
             broker.connected(app),
             resolve(broker.connected(app)),
-            spark_session(),
+            own_session(),
             on_executor(build),
             options=RunOptions(max_records_per_slice=1000),
         )

@@ -12,9 +12,9 @@ from riverrun import STRING, Consumed, Materialized, Produced, StreamsBuilder
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from riverrun.worker.worker import Worker
 from tests.conformance.hosts import on_executor
+from tests.spark_sessions import own_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ def test_a_worker_and_a_run_read_compacted_inputs_alike_to_their_ends(
     run(
         broker.connected(app),
         resolve(broker.connected(app)),
-        spark_session(),
+        own_session(),
         on_executor(bounded),
         options=RunOptions(max_records_per_slice=15),
     )

@@ -17,9 +17,9 @@ from riverrun.config import ProjectConfig
 from riverrun.releases.topology import build_topology, load_application
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from riverrun.worker.group.protocol import servers_of
 from tests.presence import present
+from tests.spark_sessions import own_session
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def test_a_worker_and_a_bounded_run_give_what_the_statements_say(broker: Broker,
             running.enter_context(live.worker(server="127.0.0.1:0", state_dir=tmp_path / f"state{number}"))
         until(lambda: all(each.lag == 0 for each in live.lag()), "caught up")
         check_pull_queries(config, names[0], broker)
-    run(broker.connected(batch), resolve(broker.connected(batch)), spark_session(), build_topology)
+    run(broker.connected(batch), resolve(broker.connected(batch)), own_session(), build_topology)
     found = tables(broker, names[0])
     assert found == tables(broker, names[1])
     assert found["large"][b"15"] == {"ITEM": "SOFA", "AMOUNT": 15.5}

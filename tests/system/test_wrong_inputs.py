@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -77,13 +76,14 @@ def prepare(case: WrongInput, directory: Path, broker: Broker) -> dict[str, Any]
     }
 
 
-def answer(commands: subprocess.Popen[str], job: dict[str, Any]) -> tuple[int | None, str]:
+def answers(commands: subprocess.Popen[str], jobs: list[dict[str, Any]]) -> Iterator[tuple[int | None, str]]:
     assert commands.stdin is not None
     assert commands.stdout is not None
-    commands.stdin.write(f"{json.dumps(job)}\n")
+    commands.stdin.write(f"{json.dumps(jobs)}\n")
     commands.stdin.flush()
-    found: dict[str, Any] = json.loads(commands.stdout.readline())
-    return found["code"], found["output"]
+    for _ in jobs:
+        found: dict[str, Any] = json.loads(commands.stdout.readline())
+        yield found["code"], found["output"]
 
 
 def test_wrong_inputs_are_reported_clearly(
@@ -92,10 +92,8 @@ def test_wrong_inputs_are_reported_clearly(
     broker.create(4, "clicks", "click-counts")
     figures: Counter[str] = Counter()
     lines = []
-    for number, case in enumerate(ALL):
-        directory = tmp_path / str(number)
-        code, output = answer(commands, prepare(case, directory, broker))
-        shutil.rmtree(directory)
+    jobs = [prepare(case, tmp_path / str(number), broker) for number, case in enumerate(ALL)]
+    for case, (code, output) in zip(ALL, answers(commands, jobs), strict=True):
         judgement = judged(case, code, output)
         figures[judgement] += 1
         if judgement != "clear":
@@ -118,7 +116,7 @@ def test_exports_that_do_not_fit_are_reported_clearly_and_without_java(
     lines = []
     with serving(str(tmp_path / "output")) as commands:
         for case in (*FITTING_EXPORTS, *EXPORTS, *FITTING_EXPORTS):
-            code, output = answer(commands, prepare(case, tmp_path / "project", broker))
+            ((code, output),) = answers(commands, [prepare(case, tmp_path / "project", broker)])
             if not case.names:
                 assert code == 0, output
                 assert not re.search(r"^\s+at |ERROR|Exception", output, re.MULTILINE), output

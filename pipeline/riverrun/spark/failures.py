@@ -102,6 +102,8 @@ _OUT_OF_MEMORY = (
 )
 # Java's process may outlive its connections for a moment.
 _END_SECONDS = 0.5
+# The last errors that Java raises before it ends.
+_ENDING = re.compile("SparkContext was shut down|stopped SparkContext|OutOfMemoryError")
 _FULL = re.compile("No space left on device|Disk quota exceeded")
 # Lines in which a JVM, the bridge to it, and Python name an error; the last one is the cause of the others.
 _CAUSES = (
@@ -140,7 +142,7 @@ def spark_failures(doing: str) -> Iterator[None]:
         raise
     except (Py4JError, PySparkException, OSError) as error:
         # The bridge to Java is a socket, so its end may show as any of these.
-        ended = _end_of_java()
+        ended = _end_of_java(error)
         if ended is not None:
             raise _gone(ended, f" before it could {doing}") from error
         if isinstance(error, OSError):
@@ -161,11 +163,11 @@ def of_ended_java(error: BaseException) -> EngineError | None:
 
     if not isinstance(error, Py4JError | PySparkException | OSError):
         return None
-    ended = _end_of_java()
+    ended = _end_of_java(error)
     return None if ended is None else _gone(ended)
 
 
-def _end_of_java() -> int | None:
+def _end_of_java(error: BaseException) -> int | None:
     """Return the exit code of the Java process that this one has started for Spark; None if it runs, or there is none."""
     from pyspark import SparkContext
 
@@ -173,9 +175,23 @@ def _end_of_java() -> int | None:
     if process is None:
         return None
     try:
-        return int(process.wait(_END_SECONDS))
+        return int(process.wait(_END_SECONDS if _may_be_ending(error) else 0))
     except TimeoutExpired:
         return None
+
+
+def _may_be_ending(error: BaseException) -> bool:
+    """Return whether Java may end soon; it does not if it has raised the error itself, unless that is one of its last ones."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors.exceptions.captured import CapturedException
+
+    if not isinstance(error, Py4JJavaError | CapturedException):
+        return True
+    try:
+        # Asks Java for its stack trace.
+        return _ENDING.search(str(error)) is not None
+    except (Py4JError, OSError):
+        return True
 
 
 def _gone(code: int, when: str = "") -> EngineError:

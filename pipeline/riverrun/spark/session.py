@@ -34,6 +34,7 @@ _LOCAL = re.compile(r"local(\[\s*(\d+|\*)\s*(,\s*(?P<attempts>\d+)\s*)?\])?")
 _MASTERS = re.compile(r"local(\[.+\])?|(sc|spark|k8s|local-cluster|yarn|mesos)\b.*")
 _OF_A_SESSION = "spark.sql."
 _PYTHON, _PY_FILES, _ARCHIVES = "spark.pyspark.python", "spark.submit.pyFiles", "spark.archives"
+_DAEMON = {"spark.python.daemon.module": "riverrun.spark.daemon"}
 _PACKAGES = "spark.jars.packages"
 # Database drivers read times without a zone in Java's own zone, whatever a session says.
 _UTC = "-Duser.timezone=UTC"
@@ -194,7 +195,7 @@ def _without_master(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _all_settings(master: str, given: Mapping[str, str], archive: Path | None) -> dict[str, str]:
-    return {**_defaults(), **_virtual_machine(master, archive), **_interpreter(given), **given}
+    return {**_defaults(), **_virtual_machine(master, archive), **_interpreter(master, given), **given}
 
 
 def _hush(session: Any) -> None:
@@ -255,15 +256,18 @@ def _virtual_machine(master: str, archive: Path | None) -> dict[str, str]:
     return {"spark.driver.defaultJavaOptions": f"{_UTC} {_QUICK} {archive_options(archive)}".strip()}
 
 
-def _interpreter(given: Mapping[str, str]) -> dict[str, str]:
+def _interpreter(master: str, given: Mapping[str, str]) -> dict[str, str]:
     """Return settings by which executors run this interpreter with its modules, unless the settings name another one."""
     if _PYTHON in given:
         return {}
+    # Machines of a cluster may have no Riverrun before its files are sent there.
+    daemon = _DAEMON if master.startswith("local") else {}
     search_path = ":".join(entry for entry in sys.path if entry and Path(entry).is_dir())
     return {
         _PYTHON: sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         "spark.executorEnv.PYTHONPATH": search_path,
+        **daemon,
     }
 
 

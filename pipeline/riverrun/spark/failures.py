@@ -102,8 +102,8 @@ _OUT_OF_MEMORY = (
 )
 # Java's process may outlive its connections for a moment.
 _END_SECONDS = 0.5
-# The last errors that Java raises before it ends.
-_ENDING = re.compile("SparkContext was shut down|stopped SparkContext|OutOfMemoryError")
+# The last errors that Java raises before it ends. Others with these words are held back for that moment as well.
+_ENDING = re.compile("(?i)shut(ting)? ?down|stopped|Terminated, pool|Filesystem closed|OutOfMemoryError")
 _FULL = re.compile("No space left on device|Disk quota exceeded")
 # Lines in which a JVM, the bridge to it, and Python name an error; the last one is the cause of the others.
 _CAUSES = (

@@ -9,7 +9,7 @@ import gc
 from contextlib import suppress
 from importlib import import_module
 
-# Tasks of all kinds import these. Libraries that a task uses may be missing: its error says that better.
+# Their imports are most of those of any task. What cannot be loaded fails again in tasks that need it: their errors say more.
 _LOADED = ("pyarrow", "pyarrow.compute", "riverrun.spark.bounded_runs.executor")
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     from pyspark import daemon
 
     for name in _LOADED:
-        with suppress(ImportError):
+        with suppress(Exception):
             import_module(name)
     # Each task ends with a collection, which need not visit all modules.
     gc.freeze()

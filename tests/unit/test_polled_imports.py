@@ -11,7 +11,7 @@ import lzma
 import sqlite3
 import uuid
 import zipfile
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -369,6 +369,7 @@ def test_positions_in_the_zone_of_a_server_are_refused(
     with duckdb.connect(path) as database:
         database.execute(f"CREATE TABLE users (changed {column})")
         database.execute("INSERT INTO users VALUES ('2026-01-01'), ('2026-01-02')")
+        database.execute("CREATE MACRO database() AS 'main'")
         types = database.execute("SELECT '2026-01-01'::TIMESTAMP").description
     monkeypatch.setattr(polled_table, "_MYSQL_TIMESTAMP", (types or [])[0][1])
     monkeypatch.setattr(polled_table, "_ZONE_IS_UTC", f"SELECT {is_utc}")
@@ -388,6 +389,29 @@ def test_positions_in_the_zone_of_a_server_are_refused(
     table.open()
     assert len(table.read(10).rows) == 1
     assert table.position() == Position("2026-01-02" if column == "DATE" else "1767312000000000 UTC")
+
+
+def test_choices_of_a_view_are_found_without_the_right_to_its_definition(tmp_path: Path) -> None:
+    # A database that has choices plays MySQL, whose `SHOW CREATE TABLE` of a view needs a right that readers rarely have.
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE places (id INT, place ENUM('z', 'a'))")
+        database.execute("CREATE VIEW orders AS SELECT * FROM places")
+        database.execute("CREATE MACRO database() AS 'main'")
+    asked: list[str] = []
+    for columns in ("place",), ("id",):
+        table = PolledTable(replace(ORDERS, source=f"duckdb:///{path}", table="orders", incremental=columns))
+        table._engine.dialect.name = "mysql"
+        sa.event.listen(table._engine, "before_cursor_execute", lambda *each: asked.append(each[2]))
+        with pytest.raises(ConfigError, match="are sorted by number") if columns == ("place",) else nullcontext():
+            table.open()
+    assert not [each for each in asked if "pg_catalog" in each or "SHOW" in each]
+
+
+def test_names_of_catalogs_have_the_case_of_servers_that_tell_it_apart() -> None:
+    text, given = digits_query(sa.table("orders"), sa.make_url("mssql+pyodbc://").get_dialect()())
+    assert "FROM INFORMATION_SCHEMA.COLUMNS WHERE TABLE_NAME = :name AND TABLE_SCHEMA = schema_name()" in text
+    assert given == {"name": "orders"}
 
 
 def test_names_of_oracle_are_in_capitals() -> None:

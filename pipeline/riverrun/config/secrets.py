@@ -92,33 +92,36 @@ _NAME = (
 _ELEMENT = re.compile(r"<(?:\w+:)?(?P<name>[\w.-]{1,200})(?:\s[^<>]*)?>")
 _SQL_LOGIN = re.compile(r"(?i)\bidentified\s+(?:with\s+\w+\s+)?by\s+(?=\\*[\"'])")
 _CONTENT = re.compile(rf"[^<]{{0,{_LONGEST}}}")
+# Between two arguments: in a line of a shell, and in a list as Python and JSON show it.
+_GAP = r"(?:\s|[\"'],\s*[\"'])"
+_VALUE_GAP = r"(?:\s+|[\"'],\s*(?=[\"']))"
 # Programs whose passwords follow a short option; MySQL's asks for one if nothing is attached to it.
 _COMMAND_LOGIN = re.compile(
     r"(?<![\w-])(?:"
     + "|".join(
-        rf"{program}(?:\.exe)?\s(?:[^\n|;&]{{0,300}}?\s)?-{option}"
+        rf"{program}(?:\.exe)?{_GAP}(?:[^\n|;&]{{0,300}}?{_GAP})?-{option}"
         for program, option in (
-            (r"(?:mysql|mariadb)[\w-]*", r"p(?=\S)"),
-            ("(?:sqlcmd|bcp)", r"P\s*"),
-            ("sshpass", r"p\s*"),
-            ("redis-cli", r"a\s+"),
-            (r"mongo\w*", r"p\s+"),
-            ("(?:docker|podman) login", r"p\s+"),
-            (r"ldap\w+", r"w\s+"),
+            (r"(?:mysql|mariadb)[\w-]*", r"p(?=[^\s\"']|[\"'][^\s\"',)\]}])"),
+            ("(?:sqlcmd|bcp)", rf"P{_VALUE_GAP}?"),
+            ("sshpass", rf"p{_VALUE_GAP}?"),
+            ("redis-cli", rf"a{_VALUE_GAP}"),
+            (r"mongo\w*", rf"p{_VALUE_GAP}?"),
+            (rf"(?:docker|podman){_GAP}login", rf"p{_VALUE_GAP}?"),
+            (r"ldap\w+", rf"w{_VALUE_GAP}?"),
         )
     )
     + ")"
 )
 _PROSE_WORDS = "|".join(
     """
-    a all also always an and another are arguments as asked at bad bare be because both but by callback can cannot changed
-    checked combinations confidential correct corrupted could currently detection does echoed either empty encrypted ends
-    errors expected expired false first for from given has held hidden how if ignored in incorrect invalid is it its kept
-    known left limited loaded longer made mapped may mismatch missing must needed needs neither never new no none not now
-    null of old omitted on one only optional or passed preferred present printed prompt protected protection provided read
-    regression rejected removed replaced required reset returned right secret sent set shared shorter should shown specified
-    still stored supplied taken that the then there this to too true twice two undefined unknown unset unused updated used
-    valid via was weak what when where which will with without written wrong yet your
+    a about all also always an and another are arguments as asked at bad bare be because being both but by callback can
+    cannot changed checked combinations confidential correct corrupted could currently detection does echoed either empty
+    encrypted ends errors expected expired false first for from given has held hidden how if ignored in incorrect invalid is
+    it its kept known left limited loaded longer made mapped may mismatch missing mounted must needed needs neither never
+    new no none not now null of old omitted on one only optional or passed preferred present printed prompt protected
+    protection provided read regression rejected removed replaced required reset returned right secret sent set shared
+    shorter should shown specified still stored supplied taken that the then there this to too true twice two undefined
+    unknown unset unused updated used valid via was weak what when where which will with without written wrong yet your
     """.split()  # noqa: SIM905 - as a list it takes a page
 )
 _NO_VALUE = rf"(?!(?:{_PROSE_WORDS})(?![\w-]))"
@@ -127,6 +130,8 @@ _PASSWORD = "(?P<name>passw(?:or)?d|passphrase|passcode|secret|(?:api|access|pri
 # Ways in which a name comes before its value: `name=`, a pair, a name and a value by name, XML, an option.
 _OPENINGS = (
     re.compile(_NAME + r"(?:\[[^\]\s]{0,30}\])?\\*[\"']?[ \t]*(?:=>|->|:=|==?|%3[Dd]|:(?!//))[ \t]*"),
+    # Before pairs: `sshpass` is the name of none.
+    _COMMAND_LOGIN,
     re.compile(r"[(\[]\s*\\*[\"'](?P<name>[\w. -]{1,200})\\*[\"']\s*,\s*"),
     re.compile(
         r"(?i)\b(?:name|key)\\*[\"']?\s*[:=>]\s*\\*[\"']?(?P<name>[\w.-]{1,200})\\*[\"']?\s*(?:</\w+>)?[\s,]*"
@@ -139,7 +144,6 @@ _OPENINGS = (
     re.compile(rf"(?i)\b(?P<name>passphrase)[ \t]+(?=[\w*]){_NO_VALUE}"),
     # What follows `password` is mostly prose, unless it has letters and digits.
     re.compile(r"(?i)\b(?P<name>passw(?:or)?d|passcode)[ \t]+(?=[^\s,;:=]{0,200}\d)(?=[^\s,;:=]{0,200}[a-z])(?=\w)"),
-    _COMMAND_LOGIN,
     _SQL_LOGIN,
     re.compile(
         r"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)[ \t]+(?!-|(?:and|cannot|for|from|has|if|in|is|must|needs|of|or|to|was|with)\b)"

@@ -28,7 +28,7 @@ from riverrun.transfers.driver_values import DriverValues, json_as_written
 from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import SourceRow
 from riverrun.transfers.polled_feed import Found
-from riverrun.transfers.sql_columns import MICRO_DIGITS, OF_MYSQL, column_types, digits_of_times
+from riverrun.transfers.sql_columns import MICRO_DIGITS, OF_MYSQL, digits_of_times
 from riverrun.transfers.sql_sink import columns_of, engine_of, reason_of
 
 if TYPE_CHECKING:
@@ -41,6 +41,12 @@ _MOST_COUNTED = 100_000
 # Rows with one value are read at once where no second column tells them apart.
 _MOST_ALIKE = 1_000_000
 _NANOS = re.compile(r"TIME(STAMP)?_NS")
+_CHOICES = re.compile(r"(ENUM|SET)\b", re.IGNORECASE)
+# Not by reflection: it asks for definitions, and those of views need a right that readers rarely have.
+_MYSQL_TYPES = (
+    "SELECT column_name, cast(data_type AS char) FROM information_schema.columns"
+    " WHERE table_name = :name AND table_schema = coalesce(:schema, database())"
+)
 _CASTS = {"mssql": "DATETIME2(6)", "oracle": "TIMESTAMP(6)", "duckdb": "TIMESTAMP"}
 _MYSQL_TIMESTAMP = 7
 """The number that drivers of MySQL and MariaDB have for the type TIMESTAMP, which is read in the zone of the session."""
@@ -167,7 +173,7 @@ class PolledTable:
         """Refuse positions that are sorted by number and compared as texts: rows would be missed."""
         rising = {name.lower() for name in self._columns}
         for name, type_ in self._types(connection).items():
-            if name.lower() in rising and type_.startswith(("ENUM(", "SET(")):
+            if name.lower() in rising and _CHOICES.match(type_):
                 message = f"Column {name} of {self._what.lower()} at {self._address} is {shortened(type_)}"
                 hint = "Import by another column, or select it by a query that casts it to a text."
                 raise ConfigError(f"{message}, whose values are sorted by number and compared as texts", hint=hint)
@@ -178,7 +184,10 @@ class PolledTable:
         if dialect.name == "duckdb":
             query = sa.select(sa.text("*")).select_from(self._from).compile(dialect=dialect)
             return {row[0]: str(row[1]) for row in connection.exec_driver_sql(f"DESCRIBE {query}")}
-        return column_types(connection, self._table) if self._is_of_mysql and self._table is not None else {}
+        if self._table is None or not self._is_of_mysql:
+            return {}
+        given = {"name": self._table.name, "schema": self._table.schema}
+        return {name: str(type_) for name, type_ in connection.execute(sa.text(_MYSQL_TYPES), given)}
 
     def close(self) -> None:
         self._engine.dispose()

@@ -59,8 +59,9 @@ _DOUBLE_LENGTH = 24
 _ROUNDED = re.compile(r"(FLOAT|REAL|DOUBLE)\b[^(]*\(\d+, *\d+\)")
 _CHOICE = re.compile(r"'((?:[^']|'')*)'")
 _CATALOGS: Mapping[str, str] = {
-    "mssql": "SELECT column_name, data_type, datetime_precision FROM information_schema.columns"
-    " WHERE table_name = :name AND table_schema = {}",
+    # In capitals: servers whose collation has case know no other names.
+    "mssql": "SELECT COLUMN_NAME, DATA_TYPE, DATETIME_PRECISION FROM INFORMATION_SCHEMA.COLUMNS"
+    " WHERE TABLE_NAME = :name AND TABLE_SCHEMA = {}",
     "oracle": "SELECT column_name, data_type, data_scale FROM all_tab_columns"
     " WHERE data_type LIKE 'TIMESTAMP%' AND table_name = :name AND owner = {}",
 }

@@ -40,7 +40,7 @@ def running_mariadb(port: int, user: str) -> Iterator[None]:
     # The server reads a statement a line.
     access.write_text(
         f"CREATE DATABASE test CHARACTER SET utf8mb4;\nCREATE USER {user}@'127.0.0.1';\n"
-        f"GRANT ALL ON *.* TO {user}@'127.0.0.1';\n"
+        f"GRANT ALL ON *.* TO {user}@'127.0.0.1' WITH GRANT OPTION;\n"
     )
     if owner is not None:
         for path in (directory, access):

@@ -1363,6 +1363,19 @@ def test_choices_of_mariadb_are_no_position(kind: str, mariadb: str) -> None:
     require_no_position_by_choices(mariadb, kind)
 
 
+@pytest.mark.slow
+def test_views_of_mariadb_are_read_with_the_right_to_select_alone(mariadb: str) -> None:
+    make_places(mariadb, "ENUM('z','a')", ["'z'", "'a'"])
+    with sa.create_engine(mariadb, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("CREATE OR REPLACE VIEW shown AS SELECT * FROM orders")
+        connection.exec_driver_sql("CREATE OR REPLACE USER reader@'127.0.0.1'")
+        connection.exec_driver_sql("GRANT SELECT ON test.shown TO reader@'127.0.0.1'")
+    view = replace(ORDERS, source=mariadb.replace("test@", "reader@"), table="shown", incremental=("id",))
+    assert ids(World(view).catch_up()) == [0, 1]
+    with pytest.raises(ConfigError, match=r"Column place .* are sorted by number"):
+        World(replace(view, incremental=("place",))).catch_up()
+
+
 def test_choices_of_duckdb_are_no_position(tmp_path: Path) -> None:
     require_no_position_by_choices(f"duckdb:///{tmp_path}/shop.duckdb", "ENUM('z', 'a')")
 

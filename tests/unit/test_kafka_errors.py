@@ -57,6 +57,16 @@ def test_waiting_helps_against_absence_and_not_against_refusal(code: int, may_he
     assert error.retriable is may_help
 
 
+@pytest.mark.parametrize("why", ["Local: Broker transport failure", "Local: Timed out", "Local: Timed out in queue"])
+def test_a_connection_that_ends_during_a_login_is_no_refusal(why: str) -> None:
+    """Seen with a broker that was stopped, and with one that answered too late."""
+    text = f"SASL OAUTHBEARER mechanism handshake failed: {why}: broker's supported mechanisms: (n/a)"
+    error = streams_error(KafkaError(KafkaError._AUTHENTICATION, text), "look up topics")
+    assert isinstance(error, BrokerError)
+    assert error.retriable
+    assert "refuses" not in error.message
+
+
 @pytest.mark.parametrize("code", sorted(BUSY | UNREACHABLE))
 @pytest.mark.parametrize("is_raised", [True, False])
 def test_a_look_up_of_offsets_waits_for_leaders_that_are_not_ready(code: int, is_raised: bool) -> None:

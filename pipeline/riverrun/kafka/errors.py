@@ -103,11 +103,23 @@ MISSING_TOPIC = frozenset(
 """There is no such topic or partition."""
 
 
+_CONNECTION_ENDED = tuple(
+    KafkaError(code).str() for code in (librdkafka.TRANSPORT, librdkafka.TIMED_OUT, librdkafka.TIMED_OUT_QUEUE)
+)
+
+
+def is_login_refused(error: KafkaError) -> bool:
+    """Return whether brokers refuse the connection or the login."""
+    # The library reports a connection that ends during a login, as when a broker stops, as a login that failed.
+    has_ended = error.code() == librdkafka.AUTHENTICATION and any(each in error.str() for each in _CONNECTION_ENDED)
+    return error.code() in REFUSED_LOGIN and not has_ended
+
+
 def streams_error(error: KafkaError, doing: str) -> StreamsError:
     """Translate a client's error; `doing` completes "Cannot" in its message."""
-    code = error.code()
+    code, is_refused = error.code(), is_login_refused(error)
     # A process may log in to a schema registry and to databases as well, whose errors name them.
-    whose = "Kafka refuses the login: " if code in REFUSED_LOGIN else "Kafka denies it: " if code in DENIED else ""
+    whose = "Kafka refuses the login: " if is_refused else "Kafka denies it: " if code in DENIED else ""
     text = f"Cannot {doing}: {whose}{error.str()}"
     if code == KafkaError.INVALID_PRODUCER_ID_MAPPING:
         forgotten = "or nothing was written for transactional.id.expiration.ms, and brokers have forgotten the id"
@@ -116,7 +128,7 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
         return TaskMigratedError(f"{text}: another owner has taken over")
     if code in MISSING_TOPIC:
         return TopicError(text, hint=MISSING_HINT)
-    if code in UNREACHABLE:
+    if code in UNREACHABLE or (code in REFUSED_LOGIN and not is_refused):
         hint = "Check that the brokers run and that bootstrap.servers names them."
         return BrokerError(text, retriable=True, hint=hint)
     # A fatal error leaves the library's producer unusable, whatever caused it.

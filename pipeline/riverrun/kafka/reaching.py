@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from riverrun.errors import BrokerError
 from riverrun.kafka import librdkafka
-from riverrun.kafka.errors import REFUSED_LOGIN
+from riverrun.kafka.errors import is_login_refused
 from riverrun.kafka.requests import REQUEST_SECONDS
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def require_answer(requests: Requests, on_wait: Callable[[str], None]) -> None:
     begun = time.monotonic()
     is_told, waited = False, 0.0
     while (failure := _failure(requests, max(_SLICE_SECONDS, waited / 2))) is not None:
-        if failure.code() in REFUSED_LOGIN and not _is_tls_on_one_side(kafka):
+        if is_login_refused(failure) and not _is_tls_on_one_side(kafka):
             refused = requests.error(failure, "connect to brokers")
             if not (isinstance(refused, BrokerError) and refused.retriable):
                 raise refused

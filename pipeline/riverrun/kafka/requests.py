@@ -23,8 +23,8 @@ from riverrun.kafka.errors import (
     BUSY,
     MISSING_HINT,
     MISSING_TOPIC,
-    REFUSED_LOGIN,
     UNREACHABLE,
+    is_login_refused,
     mapped_errors,
     streams_error,
 )
@@ -65,7 +65,7 @@ class Requests:
         self._refusals = refusals
 
         def connection_failed(error: KafkaError) -> None:
-            if error.code() in REFUSED_LOGIN:
+            if is_login_refused(error):
                 refusals[:] = [error]
 
         # To the library an admin client is a producer, whose requests may make brokers create the topics they mention.

@@ -74,6 +74,10 @@ _APPS = _LIBRARY / "apps"
 _PYTHON = Path(sysconfig.get_path("stdlib"))
 INSTALLED = {"site-packages", "dist-packages"}
 """Directories of installed packages."""
+_CALLED = frozenset(
+    {"cloudpickle", "confluent_kafka", "croniter", "fastavro", "google", "jsonschema", "pyarrow", "sqlglot"}
+)
+"""Installed packages that Riverrun calls itself: what fails there is no code of a user."""
 _RENAME = "Give your own module another name."
 
 
@@ -187,6 +191,8 @@ def users_line(error: BaseException) -> str | None:
     # Code that is not installed, or of an installed application, which is called first: it may call libraries, which are
     # not the user's.
     own = None if None in packages else packages[0]
+    if own in _CALLED:
+        return None
     code, line = [place for place, package in zip(found, packages, strict=True) if package == own][-1]
     linecache.checkcache(code.co_filename)
     text = linecache.getline(code.co_filename, line).strip()

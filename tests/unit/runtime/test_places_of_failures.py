@@ -183,6 +183,16 @@ def test_a_failure_in_a_library_of_an_installed_application_names_its_line(
 
 
 @pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
+def test_a_record_that_cannot_be_decoded_names_its_source(settings: dict[str, str]) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, JSON)).to("out", Produced(STRING, JSON))
+    with TopologyTestDriver(builder.build(), settings) as driver, pytest.raises(RecordError) as raised:
+        driver.input_topic("in", STRING, STRING).pipe_input("a", "{")
+    assert raised.value.coordinates["node"] == "KSTREAM-SOURCE-0000000000"
+    assert raised.value.message.endswith("offset 0, node KSTREAM-SOURCE-0000000000)")
+
+
+@pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
 def test_a_failed_timestamp_extractor_names_its_line(settings: dict[str, str]) -> None:
     builder = StreamsBuilder()
     extractor = Consumed(STRING, JSON, timestamp_extractor=lambda record, _time: number(record.value))
@@ -190,6 +200,7 @@ def test_a_failed_timestamp_extractor_names_its_line(settings: dict[str, str]) -
     with TopologyTestDriver(builder.build(), settings) as driver, pytest.raises(RecordError) as raised:
         driver.input_topic("in", STRING, JSON).pipe_input("a", {})
     assert "Timestamp extractor of KSTREAM-SOURCE-0000000000 failed: KeyError" in raised.value.message
+    assert raised.value.message.count("KSTREAM-SOURCE-0000000000") == 1
     assert f"Look at {__file__}, line {line_of('# the line of `number`')}" in str(raised.value.hint)
 
 

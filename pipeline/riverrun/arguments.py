@@ -28,8 +28,8 @@ C = TypeVar("C", bound=type)
 STANDS_FOR = "riverrun_stands_for"
 """Name of the attribute of a class whose objects stand for functions of these arguments, and no others."""
 _PACKAGE = str(Path(__file__).parent)
-# Packages of Riverrun whose code describes topologies as users do.
 _STATEMENTS = f"{Path(_PACKAGE, 'sql')}/"
+# Packages of Riverrun whose code describes topologies as users do.
 _USERS = tuple(str(Path(_PACKAGE, room)) for room in ("apps", "demo"))
 
 

@@ -45,6 +45,7 @@ from __future__ import annotations
 
 import bdb
 import opcode
+import re
 import signal
 import threading
 import traceback
@@ -122,7 +123,7 @@ class RecordError(StreamsError):
 
     def __init__(self, reason: str, *, hint: str | None = None, **coordinates: str | int) -> None:
         """Append the coordinates to the message, and store both."""
-        where = ", ".join(f"{name} {value}" for name, value in coordinates.items())
+        where = ", ".join(f"{name} {value}" for name, value in coordinates.items() if not _is_told(reason, name, value))
         super().__init__(f"{reason} ({where})" if where else reason, hint=hint)
         self.reason = reason
         self.coordinates = coordinates
@@ -130,6 +131,11 @@ class RecordError(StreamsError):
     def at(self, **coordinates: str | int) -> RecordError:
         """Return the error with further coordinates, for callers that know them."""
         return type(self)(self.reason, hint=self.hint, **(self.coordinates | coordinates))
+
+
+def _is_told(reason: str, name: str, value: str | int) -> bool:
+    """Return whether a reason begins with a node: `Sink out cannot ...`, `Punctuation of alarm failed`."""
+    return name == "node" and re.match(rf"(Sink|[\w ]+ of) {re.escape(str(value))} ", reason) is not None
 
 
 class DeserializationError(RecordError):

@@ -96,6 +96,12 @@ def test_with_json_logs_the_last_word_is_json_as_well(riverrun: Riverrun, tmp_pa
     assert "Hint: Name another file" in line["message"]
 
 
+def test_the_version_of_no_application_is_refused_by_exports(riverrun: Riverrun) -> None:
+    code, output = riverrun("export", "clicks", "out", "--version", "v2")
+    assert code == 1
+    assert "--version is of an application, and none is named" in output
+
+
 @pytest.mark.parametrize("setting", ["", '"application.server" = "127.0.0.1:0"'])
 def test_scaling_without_an_address_asks_for_one(riverrun: Riverrun, tmp_path: Path, setting: str) -> None:
     config = tmp_path / "streams.toml"

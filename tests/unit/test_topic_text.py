@@ -70,7 +70,7 @@ def test_a_topic_that_an_application_reads_is_read_as_it_reads_it() -> None:
     assert serdes_of(counting(5), "clicks") == (STRING, JSON)
     with pytest.raises(ConfigError, match="neither reads nor writes orders") as refused:
         serdes_of(counting(5), "orders")
-    assert "clicks, counts-5" in (refused.value.hint or "")
+    assert refused.value.hint == "It has: clicks, counts-5. Or choose serdes with --key-serde and --value-serde."
 
 
 @pytest.mark.parametrize(

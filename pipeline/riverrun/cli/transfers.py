@@ -183,6 +183,8 @@ def export_topic(
             raise ConfigError(message, hint="Declare topic and target in [exports.NAME].")
         _follow(context, source, is_endless=follow, only_status=status)
         return
+    if of_store.version is not None and of_store.store is None and not options.app:
+        raise ConfigError("--version is of an application, and none is named", hint="Add --app, or leave it out.")
     project, packages = settings_of(context).project(master), package or ()
     given = _fields(context, options)
     if of_store.store is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import linecache
 import sys
 import sysconfig
-import traceback
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import nearest
@@ -71,6 +74,10 @@ _APPS = _LIBRARY / "apps"
 _PYTHON = Path(sysconfig.get_path("stdlib"))
 INSTALLED = {"site-packages", "dist-packages"}
 """Directories of installed packages."""
+_CALLED = frozenset(
+    {"cloudpickle", "confluent_kafka", "croniter", "fastavro", "google", "jsonschema", "pyarrow", "sqlglot"}
+)
+"""Installed packages that Riverrun calls itself: what fails there is no code of a user."""
 _RENAME = "Give your own module another name."
 
 
@@ -177,14 +184,28 @@ def users_line(error: BaseException) -> str | None:
     """Return the innermost line of the user's code that led to an error; None if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"Look at {error.filename}, line {error.lineno}."
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if is_users(frame.filename)]
-    if not own:
+    found = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename)]
+    if not found:
         return None
-    code = f": {own[-1].line}" if own[-1].line else "."
-    return f"Look at {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}{code}"
+    packages = [_package(code.co_filename) for code, _ in found]
+    # Code that is not installed, or of an installed application, which is called first: it may call libraries, which are
+    # not the user's.
+    own = None if None in packages else packages[0]
+    if own in _CALLED:
+        return None
+    code, line = [place for place, package in zip(found, packages, strict=True) if package == own][-1]
+    linecache.checkcache(code.co_filename)
+    text = linecache.getline(code.co_filename, line).strip()
+    return f"Look at {code.co_filename}, line {line}, in {code.co_name}{f': {text}' if text else '.'}"
 
 
+def _package(filename: str) -> str | None:
+    """Return the installed package that a file is of; None if it is not installed."""
+    parts = Path(filename).parts
+    return next((package for where, package in pairwise(parts) if where in INSTALLED), None)
+
+
+@lru_cache(1_000)
 def is_users(filename: str) -> bool:
     """Return whether a file is the user's: not Riverrun's (except its example applications) and not Python's."""
     parents = Path(filename).parents

@@ -98,15 +98,25 @@ def refuse_unknown(read: Iterable[str], serde: Serde[Any] | None, reader: str, w
     """Refuse fields that values do not have, if their serde has a known type; `reader` reads them."""
     kind = None if serde is None else serde.value_type
     names = field_names(kind) if isinstance(kind, type) else None
-    if not isinstance(kind, type) or names is None:
+    if not isinstance(kind, type) or names is None or _may_have_others(kind):
         return
-    known = names if issubclass(kind, dict) else (*getattr(kind, "__struct_fields__", names), *dir(kind))
+    # Aggregates and expressions read attributes, which may have other names than fields of JSON.
+    names = getattr(kind, "__struct_fields__", names)
+    known = names if issubclass(kind, dict) else (*names, *dir(kind))
     for name in read:
         if name not in known:
             near = get_close_matches(name, known, 1)
             message = f"{reader}: {kind.__name__} has no {what} {name!r}"
             shown = f"It has: {', '.join(names)}" if names else None
             raise TopologyError(message, hint=f"Did you mean {near[0]!r}?" if near else shown)
+
+
+def _may_have_others(kind: type) -> bool:
+    """Return whether values of a type may have fields that their type does not show."""
+    if issubclass(kind, dict):
+        return getattr(kind, "__closed__", None) is False
+    own = {name for each in kind.__mro__ for name in vars(each)}
+    return "__getattr__" in own or ("__post_init__" in own and kind.__dictoffset__ != 0)
 
 
 def joiner_with_key(joiner: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:

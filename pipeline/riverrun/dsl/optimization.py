@@ -85,6 +85,7 @@ def merge_repartitions(
     names: dict[str, str] = {}
     for parent, replaced in graph.below_changes(changes).items():
         merged, null_key_filter = new(parent, replaced[0])
+        line = parts.lines.get(replaced[0].source)
         # Not its own name: it may have that of a repartition that it replaces.
         mark = f"{merged.source} below {parent}"
         names[mark], graph.parents[mark] = merged.source, {}
@@ -94,7 +95,7 @@ def merge_repartitions(
             parts.repartition_topics.pop(repartition.topic, None)
             parts.rename_source(repartition.source, merged.source)
         graph.parents[mark] = {parent: None}
-        _insert(parts, parent, merged, null_key_filter)
+        _insert(parts, parent, merged, null_key_filter, line)
     for name in graph.parents.keys() - names.keys():
         above = graph.parents[name]
         inner = changes.repartitions[name].filter if name in changes.repartitions else name
@@ -119,12 +120,12 @@ def rewrite_self_joins(topology: Topology, joins: tuple[SelfJoin, ...]) -> Topol
     return put_together(parts)
 
 
-def _insert(parts: Parts, parent: str, merged: Repartition, null_key_filter: ProcessorNode) -> None:
+def _insert(parts: Parts, parent: str, merged: Repartition, null_key_filter: ProcessorNode, line: str | None) -> None:
     keys, values = merged.key_serde, merged.value_serde
     parts.repartition_topics[merged.topic] = RepartitionTopic(merged.topic)
-    parts.insert(null_key_filter, parent)
-    parts.insert(SinkNode(merged.sink, (merged.filter,), merged.topic, keys, values), merged.filter)
-    parts.insert(SourceNode(merged.source, (merged.topic,), keys, values), merged.sink)
+    parts.insert(null_key_filter, parent, line)
+    parts.insert(SinkNode(merged.sink, (merged.filter,), merged.topic, keys, values), merged.filter, line)
+    parts.insert(SourceNode(merged.source, (merged.topic,), keys, values), merged.sink, line)
 
 
 @dataclass(slots=True)

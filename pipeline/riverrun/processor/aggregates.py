@@ -33,7 +33,7 @@ FIELD = Kind(
     lambda given: None if given is None or isinstance(given, str) else function("value").complaint(given),
 )
 _missing: Counter[str] = Counter()
-"""Number of values that lacked a field in this process, by field."""
+"""How often aggregates have missed a field in this process, by field: a record counts once per aggregate and window."""
 _MANY = 100
 _SHARE = instance(int, float, wanted="a number")
 
@@ -110,14 +110,14 @@ def fields_of(function: AggregateFunction) -> tuple[str, ...]:
 
 
 def _note_missing(of: str, value: Mapping[Any, Any]) -> None:
-    """Count values that lack a field, and warn of a probable misspelling at once, of others when they are many."""
+    """Count a missing field, and warn of a probable misspelling at once, of others when they are missing often."""
     _missing[of] += 1
     count = _missing[of]
     near = get_close_matches(of, [name for name in value if isinstance(name, str)], 1) if count == 1 else ()
     if near:
         log.warning("a record lacks the field %r, which an aggregate reads as null. Did you mean %r?", of, near[0])
     elif count >= _MANY and count == 10 ** (len(str(count)) - 1):
-        log.warning("%s records lack the field %r, which an aggregate reads as null", f"{count:,}", of)
+        log.warning("the field %r was missing %s times, and aggregates have read it as null", of, f"{count:,}")
 
 
 def _number(name: str, of: Field, found: Any) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from riverrun.errors import ConfigError
 from riverrun.project.following import FollowedExport
 from riverrun.project.polled_imports import FollowedImport
 from riverrun.project.runs import followed
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from riverrun.project.riverrun import Riverrun
+    from riverrun.serde.api import Serde
     from riverrun.spark.ranges import RunRange
     from riverrun.transfers.exports import ExportSpec, ExportSummary
     from riverrun.transfers.imports import ImportSpec, ImportSummary
@@ -69,22 +71,31 @@ def run_export(
         The last batch, and the numbers of records and rows.
 
     Raises:
-        ConfigError: If the format does not exist, the schema is invalid, or `app` neither reads nor writes the topic.
+        ConfigError: If the format does not exist, or the schema is invalid. With `app`, if it neither reads nor writes the
+            topic, or if it does not know the size of its windows.
         StreamsError: As in `run_export`.
     """
     from riverrun.spark.formats import check_format
-    from riverrun.topics.serdes import serdes_of
     from riverrun.transfers import exports
     from riverrun.transfers.spec_checks import check_schema
 
     check_format(spec.format, project.spark_sessions.settings, packages)
     check_schema(spec.schema)
-    serdes = None
-    if spec.app:
-        serdes = serdes_of(project.app(spec.app, version=spec.version).topology(), spec.topic)
+    serdes = _serdes_of(project, spec) if spec.app else None
     with followed(on_progress):
         spark = partial(project.spark_sessions.session, packages)
         return exports.run_export(spec, project.cluster.admin, spark, serdes=serdes, on_batch=on_batch)
+
+
+def _serdes_of(project: Riverrun, spec: ExportSpec) -> tuple[Serde[Any], Serde[Any]]:
+    """Return the serdes with which the application of an export reads or writes the topic."""
+    from riverrun.topics.serdes import declared_serdes, lacks_size
+
+    key, value = declared_serdes(project.app(spec.app, version=spec.version).topology(), spec.topic)
+    if lacks_size(key):
+        message = f"{spec.app} does not say when the windows of {spec.topic} end"
+        raise ConfigError(message, hint="Give its serde of keys their size: windowed(STRING, timedelta(minutes=5)).")
+    return key, value
 
 
 def export(project: Riverrun, name: str) -> FollowedExport:

@@ -202,6 +202,7 @@ class Failures:
             "topic": tp.topic,
             "partition": tp.partition,
             "offset": raw.offset,
+            "node": node,
         }
         hint = "Set deserialization.exception.handler = continue to skip such records."
         # Of an extractor, or of a serde of the user.

@@ -80,8 +80,7 @@ def _pointed(
     # The innermost cause is the user's own error, which nodes and handlers put into others.
     raised = _causes(error)[::-1]
     node = next(filter(None, (_raising_node(each, node_of) for each in raised)), "")
-    # Messages of sinks and sources name theirs.
-    told = found.at(node=node) if node and node not in found.reason else found
+    told = found.at(node=node) if node else found
     where = next(filter(None, map(users_line, raised)), None)
     if where is None and node in lines:
         where = f"{node} is made at {lines[node]}."

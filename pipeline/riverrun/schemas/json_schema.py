@@ -67,7 +67,10 @@ def type_of(schema: Any) -> Any:
         return list[type_of(schema.get("items"))]  # type: ignore[misc]
     if kind == "object" and schema.get("properties"):
         fields = {name: type_of(each) for name, each in schema["properties"].items()}
-        return _typed_dict(str(schema.get("title", "Object")), fields, total=False)
+        found = _typed_dict(str(schema.get("title", "Object")), fields, total=False)
+        # As Python 3.15 names it.
+        found.__closed__ = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        return found
     return _PLAIN.get(kind, Any)
 
 

@@ -427,11 +427,12 @@ class TopologyTestDriver:
         return store
 
     def _why_empty(self, topic: str) -> str | None:
-        """Return why a topic may have no records, if none are ever written to it."""
+        """Return why a topic may have no records: none are ever written to it, or caches hold them back."""
         sinks = [n for task in self._tasks.values() for n in task.spec.sub_topology.nodes if isinstance(n, SinkNode)]
         chosen = [sink.topic for sink in sinks if isinstance(sink.topic, str)]
         if topic in {*self._topics.logs, *chosen} or len(chosen) < len(sinks):
-            return None
+            is_held_back = self._caching is not None and any(task.needs_commit for task in self._tasks.values())
+            return "Caches may hold updates back: call commit() of the driver." if is_held_back else None
         return f"The topology writes: {', '.join(sorted({*self._topics.logs, *chosen})) or 'nothing'}"
 
     def _check_open(self) -> None:

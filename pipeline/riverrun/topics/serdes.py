@@ -79,22 +79,32 @@ def size_ms(window: str | None) -> int:
 
 def serdes_of(topology: Topology, topic: str, window: str | None = None) -> tuple[Serde[Any], Serde[Any]]:
     """Return the serdes of keys and values with which a topology reads or writes a topic; `window` as in `serde_named`."""
+    key, value = declared_serdes(topology, topic, otherwise="Or choose serdes with --key-serde and --value-serde.")
+    return _sized(key, size_ms(window)), value
+
+
+def declared_serdes(topology: Topology, topic: str, *, otherwise: str = "") -> tuple[Serde[Any], Serde[Any]]:
+    """Return the serdes of a topic as a topology has them; `otherwise` ends the hint if it does not know the topic."""
     sources = (n for n in topology.nodes.values() if isinstance(n, SourceNode))
     source = next((n for n in sources if topic in n.topics or (n.pattern and n.pattern.fullmatch(topic))), None)
     node = topology.sink_of(topic) or source
     if node is None:
         known = ", ".join(sorted({*topology.source_topics, *topology.sink_topics}))
         message = f"The application neither reads nor writes {topic}"
-        raise ConfigError(message, hint=f"It has: {known}. Or choose serdes with --key-serde and --value-serde.")
-    return _sized(node.key_serde, size_ms(window)), node.value_serde
+        raise ConfigError(message, hint=f"It has: {known}. {otherwise}".rstrip())
+    return node.key_serde, node.value_serde
+
+
+def lacks_size(serde: Serde[Any]) -> bool:
+    """Return whether a serde is of windowed keys whose ends it does not know."""
+    return serde.remake is not None and serde.remake[0] is windowed_of_size_ms and serde.remake[1][1] is None
 
 
 def _sized(serde: Serde[Any], size: int) -> Serde[Any]:
     """Add the size of windows to a serde of windowed keys that lacks it."""
-    if serde.remake is None or serde.remake[0] is not windowed_of_size_ms:
+    if serde.remake is None or not lacks_size(serde):
         return serde
-    inner, own_size = serde.remake[1]
-    return serde if own_size is not None else windowed_of_size_ms(inner, size)
+    return windowed_of_size_ms(serde.remake[1][0], size)
 
 
 def readable(value: Any) -> str:

@@ -72,8 +72,10 @@ class Parts:
         self.order.append(name)
         self.lines[name] = users_line()
 
-    def insert(self, node: Node, after: str) -> None:
+    def insert(self, node: Node, after: str, line: str | None) -> None:
+        """Add a node after another one; `line` is the line of the user's code that makes it."""
         self.nodes[node.name] = node
+        self.lines[node.name] = line
         self.order.insert(self.order.index(after) + 1, node.name)
 
     def remove(self, *names: str) -> None:
@@ -81,6 +83,7 @@ class Parts:
         for name in names:
             del self.nodes[name]
             self.order.remove(name)
+            self.lines.pop(name, None)
             for users in self.users.values():
                 users.discard(name)
 

@@ -229,9 +229,21 @@ def _check_spec(spec: ExportSpec, typed: TypedRecords | None) -> None:
     elif spec.key:
         message = f"Format {spec.format} cannot replace rows by key"
         raise ConfigError(message, hint="--key is for --format jdbc.")
-    if spec.format.lower() == "csv" and (spec.is_binary or (typed is not None and typed.binary)):
+    if spec.format.lower() == "csv":
+        _check_csv(spec, typed)
+
+
+def _check_csv(spec: ExportSpec, typed: TypedRecords | None) -> None:
+    bytes_of, nested = ((), ()) if typed is None else (typed.binary, typed.nested)
+    if spec.is_binary or bytes_of:
         message = "Format csv cannot hold bytes: Spark would write text such as [FF FE]"
-        raise ConfigError(message, hint="Leave out --binary, or choose a format with bytes: --format parquet.")
+        what = (
+            "Leave out --binary" if spec.is_binary else f"Leave out --app, whose {', '.join(bytes_of)} would be bytes"
+        )
+        raise ConfigError(message, hint=f"{what}, or choose a format with bytes: --format parquet.")
+    if nested:
+        message = f"Format csv cannot hold lists and objects, as column {', '.join(nested)} would have"
+        raise ConfigError(message, hint="Leave out --app, or choose a format with both: --format parquet.")
 
 
 def has_batches(admin: Admin, name: str) -> bool:

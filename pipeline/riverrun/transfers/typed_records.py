@@ -79,6 +79,11 @@ class TypedRecords:
         """Return the columns that hold bytes."""
         return tuple(column.name for column in self._columns if pa.types.is_binary(column.kind))
 
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """Return the columns that hold lists, objects or maps."""
+        return tuple(column.name for column in self._columns if pa.types.is_nested(column.kind))
+
     def rows(
         self, batches: Iterator[pa.RecordBatch], place: Callable[[pa.RecordBatch, int], dict[str, str | int]]
     ) -> Iterator[pa.RecordBatch]:

@@ -27,6 +27,7 @@ from riverrun import (
     Sum,
     TimeWindows,
     TopologyError,
+    col,
 )
 from riverrun.testing import TopologyTestDriver
 
@@ -61,7 +62,8 @@ AVRO = {
     "name": "Order",
     "fields": [{"name": "item", "type": "string"}, {"name": "amount", "type": "int"}],
 }
-SCHEMA = {"type": "object", "properties": {"item": {"type": "string"}, "amount": {"type": "integer"}}}
+OPEN = {"type": "object", "properties": {"item": {"type": "string"}, "amount": {"type": "integer"}}}
+SCHEMA = {**OPEN, "additionalProperties": False}
 SERDES = {
     "Avro's schema": Avro(schema=AVRO),
     "a JSON schema": JsonSchema(schema=SCHEMA),
@@ -118,6 +120,51 @@ def test_properties_are_fields_and_single_values_have_none() -> None:
     grouped(JSON(Struct)).aggregate(total=Sum("doubled"))
     with pytest.raises(TopologyError, match="int has no field 'amount'"):
         grouped(LONG).aggregate(total=Sum("amount"))
+
+
+@dataclasses.dataclass
+class Priced:
+    amount: int
+
+    def __post_init__(self) -> None:
+        self.doubled = 2 * self.amount
+
+
+@dataclasses.dataclass
+class Wrapped:
+    amount: int
+
+    def __getattr__(self, name: str) -> int:
+        return len(name)
+
+
+@pytest.mark.parametrize(
+    ("serde", "value", "last"),
+    [
+        (JSON(Priced), Priced(3), 6),
+        (JSON(Wrapped), Wrapped(3), 7),
+        (JsonSchema(schema=OPEN), {"amount": 3, "doubled": 6}, 6),
+    ],
+    ids=["an attribute of __post_init__", "an attribute of __getattr__", "an open schema"],
+)
+def test_fields_that_a_type_does_not_show_are_not_refused(serde: Serde[Any], value: Any, last: int) -> None:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", Consumed(STRING, serde)).filter(col("doubled") > 1).group_by_key()
+    grouped.aggregate(last=Latest("doubled")).to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.input_topic("in", STRING, serde).pipe_input("a", value)
+        assert driver.output_topic("out", STRING, JSON).read_key_values_to_list() == [("a", {"last": last})]
+
+
+class Renamed(msgspec.Struct, rename="camel"):
+    unit_price: int
+
+
+def test_the_fields_there_are_have_the_names_by_which_they_are_read() -> None:
+    grouped(JSON(Renamed)).aggregate(total=Sum("unit_price"))
+    with pytest.raises(TopologyError, match="Renamed has no field 'cost'") as refused:
+        grouped(JSON(Renamed)).aggregate(total=Sum("cost"))
+    assert refused.value.hint == "It has: unit_price"
 
 
 class Kept:
@@ -181,7 +228,7 @@ def test_a_probable_misspelling_is_reported_at_the_first_value_of_no_known_type(
 def test_another_missing_field_is_reported_when_many_values_lack_it(caplog: pytest.LogCaptureFixture) -> None:
     values: list[dict[str, Any]] = [{"item": n} for n in range(99)]
     assert lacking("discount_of_members", values, caplog) == []
-    warned = "100 records lack the field 'discount_of_members', which an aggregate reads as null"
+    warned = "the field 'discount_of_members' was missing 100 times, and aggregates have read it as null"
     assert lacking("discount_of_members", values[:2], caplog) == [warned]
 
 

@@ -66,7 +66,8 @@ def test_without_a_handler_it_stops_the_task_and_names_record_and_remedy(extract
         pytest.raises(DeserializationError, match=r"Timestamp extractor of KSTREAM-SOURCE-0000000000") as raised,
     ):
         pipe(driver, 6)
-    assert raised.value.coordinates == {"task": "0_0", "topic": "in", "partition": 0, "offset": 1}
+    place = {"task": "0_0", "topic": "in", "partition": 0, "offset": 1, "node": "KSTREAM-SOURCE-0000000000"}
+    assert raised.value.coordinates == place
     assert raised.value.hint is not None
     assert "riverrun skip APP in-0@1" in raised.value.hint
 

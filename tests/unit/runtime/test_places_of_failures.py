@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 
-from riverrun import JSON, STRING, Consumed, Materialized, Produced, PunctuationType, StreamsBuilder, Sum, Topology
+from riverrun import (
+    JSON,
+    STRING,
+    Consumed,
+    Grouped,
+    Materialized,
+    Named,
+    Produced,
+    PunctuationType,
+    StreamsBuilder,
+    Sum,
+    Topology,
+)
 from riverrun.errors import RecordError
 from riverrun.sql import build_sql
 from riverrun.testing import Cluster, TopologyTestDriver
@@ -130,7 +144,52 @@ def test_a_sink_is_named_once() -> None:
 
     failed = failing(written, {}, {})
     assert failed.message.count("KSTREAM-SINK-0000000003") == 1
+    assert failed.coordinates["node"] == "KSTREAM-SINK-0000000003"
     assert f"test_places_of_failures.py:{line_of('# the line of `written`')}." in str(failed.hint)
+
+
+@pytest.mark.parametrize("name", ["a", "out", "failed"])
+def test_nodes_are_named_whatever_their_names_are(name: str) -> None:
+    def own(stream: KStream[str, Any]) -> None:
+        stream.map_values(number, named=Named(name)).to("out", Produced(STRING, JSON))
+
+    failed = failing(own, {}, {})
+    assert failed.coordinates["node"] == name
+    assert f"offset 0, node {name})" in failed.message
+
+
+def test_a_failure_in_a_library_names_the_users_line_that_calls_it() -> None:
+    def validated(stream: KStream[str, Any]) -> None:
+        stream.peek(lambda _key, value: jsonschema.validate(value, {"type": "string"})).to("out")  # calls a library
+
+    hint = str(failing(validated, {}, {}).hint)
+    assert f"Look at {__file__}, line {line_of('# calls a library')}, in <lambda>: stream.peek(" in hint
+
+
+def test_a_failure_in_a_library_of_an_installed_application_names_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site-packages"
+    for package, code in {
+        "their_app": "import a_library\ndef f(v): return a_library.g(v)",
+        "a_library": "def g(v): 1 / 0",
+    }.items():
+        (installed / package).mkdir(parents=True)
+        (installed / package / "__init__.py").write_text(code)
+    monkeypatch.syspath_prepend(installed)
+    function = importlib.import_module("their_app").f
+    failed = failing(lambda stream: stream.map_values(function).to("out", Produced(STRING, JSON)), {}, {})
+    assert f"Look at {installed / 'their_app' / '__init__.py'}, line 2, in f: def f(v):" in str(failed.hint)
+
+
+@pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
+def test_a_record_that_cannot_be_decoded_names_its_source(settings: dict[str, str]) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, JSON)).to("out", Produced(STRING, JSON))
+    with TopologyTestDriver(builder.build(), settings) as driver, pytest.raises(RecordError) as raised:
+        driver.input_topic("in", STRING, STRING).pipe_input("a", "{")
+    assert raised.value.coordinates["node"] == "KSTREAM-SOURCE-0000000000"
+    assert raised.value.message.endswith("offset 0, node KSTREAM-SOURCE-0000000000)")
 
 
 @pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
@@ -141,6 +200,7 @@ def test_a_failed_timestamp_extractor_names_its_line(settings: dict[str, str]) -
     with TopologyTestDriver(builder.build(), settings) as driver, pytest.raises(RecordError) as raised:
         driver.input_topic("in", STRING, JSON).pipe_input("a", {})
     assert "Timestamp extractor of KSTREAM-SOURCE-0000000000 failed: KeyError" in raised.value.message
+    assert raised.value.message.count("KSTREAM-SOURCE-0000000000") == 1
     assert f"Look at {__file__}, line {line_of('# the line of `number`')}" in str(raised.value.hint)
 
 
@@ -161,7 +221,8 @@ def test_a_failure_of_a_punctuation_names_its_node(settings: dict[str, str]) -> 
     builder.stream("in", Consumed(STRING, JSON)).process(Alarm)
     with TopologyTestDriver(builder.build(), settings) as driver, pytest.raises(RecordError) as raised:
         driver.advance_wall_clock_time(timedelta(seconds=2))
-    assert "KSTREAM-PROCESSOR-0000000001" in raised.value.message
+    assert raised.value.message.count("KSTREAM-PROCESSOR-0000000001") == 1
+    assert raised.value.coordinates["node"] == "KSTREAM-PROCESSOR-0000000001"
     assert f"Look at {__file__}, line {line_of('# the line of `number`')}" in str(raised.value.hint)
 
 
@@ -202,6 +263,19 @@ def test_a_description_shows_the_lines_that_make_nodes_if_asked() -> None:
     shown = topology.describe(lines=True)
     assert f"Processor: KSTREAM-FILTER-0000000001 (stores: [])  # {filtered}\n" in shown
     assert ".py" not in topology.describe()
+
+
+def test_a_topic_that_replaces_others_is_made_where_the_first_of_them_was() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(STRING, STRING)).select_key(lambda _key, value: value)
+    stream.group_by_key(Grouped(STRING, STRING)).count()  # the line of the first
+    stream.group_by_key(Grouped(STRING, STRING)).reduce(lambda first, _second: first)
+    topology = builder.build(optimization="all")
+    assert set(topology.lines) == set(topology.nodes)
+    merged = [line for name, line in topology.lines.items() if "-repartition-" in name]
+    assert (
+        merged == [f"tests/unit/runtime/test_places_of_failures.py:{line_of('# the line of the first' + chr(10))}"] * 3
+    )
 
 
 def test_nodes_of_statements_have_no_line_of_python() -> None:

@@ -19,6 +19,7 @@ from riverrun import (
     Produced,
     Record,
     StreamsBuilder,
+    StreamsError,
     Topology,
 )
 from riverrun.testing import Cluster, TopologyTestDriver
@@ -61,6 +62,18 @@ def test_updates_are_held_back_until_the_commit_and_stores_have_them() -> None:
         assert caching.output_topic("alike", STRING, LONG).read_key_values_to_map() == {"3": 1, "1": 1}
         caching.commit()
         assert views(caching) == []
+
+
+def test_a_topic_whose_updates_are_held_back_tells_to_commit() -> None:
+    with driver() as caching:
+        pipe(caching)
+        with pytest.raises(StreamsError, match=r"views has no more records\nHint: Caches may hold .* call commit\(\)"):
+            caching.output_topic("views", STRING, LONG).read_value()
+        caching.commit()
+        assert len(views(caching)) == 2
+        with pytest.raises(StreamsError) as nothing_more:
+            caching.output_topic("views", STRING, LONG).read_value()
+    assert nothing_more.value.hint is None
 
 
 def test_without_the_option_each_update_appears() -> None:

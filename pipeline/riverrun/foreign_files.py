@@ -53,9 +53,14 @@ def require_bucket(files: Any, place: str) -> None:
     bucket = place.partition("/")[0]
     # The right to write, or to read, may come without the right to look.
     with suppress(PermissionError):
-        if not files.exists(bucket):
+        if files.exists(bucket):
+            return
+        # That is also the answer if a store is out of reach, or if it only says what is in a bucket. A listing says which.
+        try:
+            files.ls(bucket, detail=False)
+        except FileNotFoundError as error:
             message = f"there is no bucket {bucket}"
-            raise UnreadableError(message)
+            raise UnreadableError(message) from error
 
 
 def is_local(files: Any) -> TypeIs[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from moto.server import ThreadedMotoServer
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced
 from riverrun.archive.exclusive import creator
 from riverrun.errors import ArchiveError, ConfigError
-from riverrun.foreign_files import store_at
+from riverrun.foreign_files import make_directories, store_at
 from riverrun.project.archives import Archives
 from riverrun.records import TopicPartition
 from riverrun.testing import Cluster
@@ -176,6 +177,21 @@ def test_no_bucket_is_made_for_snapshots(lake: str) -> None:
     assert any("there is no bucket laek" in each for each in warnings)
     files, _ = store_at(lake)
     assert files.ls("") == [BUCKET]
+
+
+def test_a_store_that_is_out_of_reach_is_not_taken_for_one_without_the_bucket(
+    lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        # Nobody listens there.
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+        monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
+        s3fs.S3FileSystem.clear_instance_cache()
+        with pytest.raises(Exception, match="Could not connect to the endpoint"):
+            make_directories(*store_at(f"{lake}/kafka"))
+    s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.mark.parametrize("kind", ["export", "import"])

@@ -251,6 +251,7 @@ class ConnectedApplication:
         if release.live == application.version:
             release.require_nothing_held()
         else:
+            release.require_results(application.version)
             release.require_carried(application.version)
             # Releases create staging topics.
             wanted = {*found.topics.values(), *filter(None, [found.dead_letters])}
@@ -265,6 +266,7 @@ class ConnectedApplication:
             return
         # Also to staging topics: the run would pass the barrier.
         found.require_no_barrier(application.version)
+        found.require_results(application.version)
         if application.published is not None:
             return
         found.require_no_switch()

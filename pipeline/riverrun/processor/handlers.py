@@ -26,6 +26,7 @@ from riverrun.errors import (
     MemoryExhaustedError,
     ProcessingError,
     RegistryError,
+    StreamsError,
     as_exception,
 )
 from riverrun.records import check_headers
@@ -314,11 +315,18 @@ def context_of(tp: TopicPartition, record: RawFields, node: str, task_id: TaskId
     )
 
 
+def _is_of_memory(exception: BaseException | None) -> bool:
+    """Return whether memory was short, unless code of the user has said that the record was too large."""
+    while isinstance(exception, StreamsError):
+        exception = exception.__cause__
+    return isinstance(exception, MemoryError)
+
+
 def decision_of(
     handler: Handler, asked: str, where: ErrorHandlerContext, record: Any, exception: Exception
 ) -> Response:
     """Return a handler's decision; `asked` is its kind, for messages."""
-    if any(isinstance(each, MemoryError) for each in (exception, exception.__cause__)):
+    if _is_of_memory(exception):
         place = f"{where.topic}-{where.partition}@{where.offset}"
         message = f"Processing ended without memory at {place}: {exception}"
         raise MemoryExhaustedError(message, hint=WITHOUT_MEMORY) from exception

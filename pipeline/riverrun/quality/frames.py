@@ -37,6 +37,8 @@ _INT_DIGITS, _MAX_DIGITS = 19, 38
 _MOST_EXACT = 2**53
 # Whole numbers of frames are below it.
 _MOST = 2**63
+# Decimals with larger exponents keep them in their texts.
+_MOST_ZEROS = 1000
 # `bool` comes first, as it is one of the integers of Python.
 _KINDS = bool, int, float, decimal.Decimal, datetime, str, bytes
 BATCH_ROWS = 20_000
@@ -377,8 +379,8 @@ def _array(values: list[Any]) -> pa.Array:
     kinds = {_kind(each) for each in {*map(type, values)}} - {type(None)}
     try:
         found = _of_one_type(values, kinds)
-    # Texts that no encoding has are a `ValueError`.
-    except (pa.ArrowException, OverflowError, ValueError):
+    # Texts that no encoding has are a `ValueError`, and infinite decimals a `TypeError`.
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
         found = None
     return found if found is not None and _is_plain(found.type) else _texts(values)
 
@@ -454,8 +456,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) <= _MOST_EXACT:
         value = int(value)
     if isinstance(value, decimal.Decimal):
-        digits = f"{value:f}"
-        return digits.rstrip("0").rstrip(".") if "." in digits else digits
+        return _digits(value)
     # A time at the end of all times may have no form in UTC.
     if isinstance(value, datetime) and value.utcoffset() is not None:
         with suppress(OverflowError):
@@ -467,6 +468,16 @@ def text_of(value: Any) -> str:
         return msgspec.json.encode(plain).decode()
     except UnicodeEncodeError:
         return json.dumps(plain, separators=(",", ":"))
+
+
+def _digits(number: decimal.Decimal) -> str:
+    """Return all digits of a number, or an exponent if they would be mostly zeros that fill the memory."""
+    if not number:
+        return "0"
+    if abs(number.adjusted()) > _MOST_ZEROS:
+        return str(number)
+    digits = f"{number:f}"
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
 def _encodable(text: str) -> str:

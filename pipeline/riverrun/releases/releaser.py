@@ -145,6 +145,12 @@ class Releaser:
     ) -> Release:
         """Record the start of a release. First delete the candidate's output if it was carried, or other code computed it."""
         planned = release if release.step is ReleaseStep.PLANNED else release.to(ReleaseStep.PLANNED)
+        # What the live version has carried over goes back further than its own beginning.
+        if release.carry is not None:
+            planned = replace(planned, begins={name: at for name, at in planned.begins.items() if name != release.live})
+        planned = replace(
+            planned, candidate=candidate.version, verdict=None, corrections=0, carry=None, failed_pause_ms=0
+        )
         known = release.digests.get(candidate.version)
         is_other = known is not None and known != digests[candidate.version]
         if is_other or (release.carry is not None and release.candidate == candidate.version):
@@ -152,19 +158,11 @@ class Releaser:
             self._carrying.give_up(release, live)
             # The record first: other code, or a rollback, may not find a part of the results if this is interrupted.
             deleted = release.digests | {candidate.version: DELETED}
-            release = planned = self._registry.write(replace(planned, candidate=candidate.version, digests=deleted))
+            planned = self._registry.write(replace(planned, digests=deleted))
             self._versions.discard(candidate)
         is_kept = known == digests[candidate.version] and self._versions.has_begun(candidate)
-        # What the live version has carried over goes back further than its own beginning.
-        if release.carry is not None:
-            planned = replace(planned, begins={name: at for name, at in planned.begins.items() if name != release.live})
         planned = replace(
             planned,
-            candidate=candidate.version,
-            verdict=None,
-            corrections=0,
-            carry=None,
-            failed_pause_ms=0,
             digests=release.digests | digests,
             computing_since_ms=(is_kept and release.computing_since_ms) or SystemClock().now_ms(),
         )
@@ -335,7 +333,8 @@ class Releaser:
         try:
             return self._registry.write(replace(release, digests=digests))
         except VersionConflictError:
-            # Another process has begun a step meanwhile. At worst, a start of this version deletes once more.
+            # Another process has begun a step meanwhile, and another write would end it. The next start, abort or retire of
+            # this version deletes once more. Until then, its hosts are refused.
             return self.status()
 
     def _point(

@@ -58,8 +58,11 @@ def _is_aggregated(subs: Sequence[SubTopology], sub: SubTopology, topics: set[st
     seen, waiting = set[tuple[str, bool]](), [(sub, topics, False)]
     while waiting:
         here, read, as_table = waiting.pop()
+        # Users' processors look rows up in the store of a table.
+        tables = {name for node in here.nodes if _makes_rows(node) for name in here.store_access.get(node.name, ())}
         for node, is_table in _reached(here, read, as_table=as_table):
-            if not is_table and here.store_access.get(node.name) and not isinstance(_operator(node), _LOOK_UPS):
+            kept = {*here.store_access.get(node.name, ())} - tables
+            if kept and not is_table and not isinstance(_operator(node), _LOOK_UPS):
                 return True
             if isinstance(node, SinkNode) and isinstance(node.topic, str) and (node.topic, is_table) not in seen:
                 seen.add((node.topic, is_table))

@@ -144,6 +144,7 @@ def _note_begin(registry: ReleaseRegistry, release: Release, versions: Versions,
             if attempt == _ATTEMPTS:
                 raise
             release = registry.read(release.app, release.live)
+            release.require_results(version.version)
 
 
 def _require_planned_code(release: Release, version: ConnectedApplication) -> None:

@@ -684,6 +684,25 @@ def test_a_record_that_is_not_to_blame_is_not_skipped(
         pipe(builder.build(), config)
 
 
+def _refuse(*_given: Any) -> Any:
+    message = "the record is too large"
+    raise ValueError(message) from MemoryError()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda b: b.stream("in", STRINGS).map_values(_refuse),
+        lambda b: b.stream("in", Consumed(STRING, Serde("own", str.encode, _refuse))),
+        lambda b: b.stream("in", STRINGS).to("out", Produced(STRING, Serde("own", _refuse, bytes.decode))),
+    ],
+)
+def test_a_record_that_code_refuses_as_too_large_is_skipped(build: Callable[[StreamsBuilder], object]) -> None:
+    builder = StreamsBuilder()
+    build(builder)
+    pipe(builder.build(), dict.fromkeys((PROCESSING, READING, WRITING), "continue"))
+
+
 def pipe(topology: Topology, config: dict[str, str]) -> None:
     with TopologyTestDriver(topology, config=config) as driver:
         source = driver.input_topic("in", STRING, STRING)

@@ -12,7 +12,7 @@ import pytest
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, TimeWindows, windowed
 from riverrun.errors import ReleaseError, VersionConflictError
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.release import ReleaseStep
+from riverrun.hosting.release import DELETED, ReleaseStep
 from riverrun.kafka.admin import Admin
 from riverrun.testing import Cluster
 from tests.unit.simulation.hanging import HangsBefore
@@ -105,6 +105,41 @@ def test_no_host_computes_on_what_is_left_of_a_deleted_version(before: Callable[
         assert "results of v2 are being deleted, or that was interrupted" in str(release.status)
         release.releaser.retire("v2")
         version.run()
+
+
+@pytest.mark.parametrize("before", [abort, retire])
+def test_hosts_that_have_begun_before_a_version_is_deleted_take_no_task(before: Callable[[Views], AppRelease]) -> None:
+    faults = KilledBefore("DeleteTopics")
+    with Cluster(seed=2, faults=faults) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        release = before(views)
+        project = cluster.project()
+        project.app("views", build, versions={"v2": marked})
+        chosen = project.app("views", version="v2")._chosen
+        connected = chosen.on_brokers(chosen.processing())
+        killed(cluster, faults, getattr(release, before.__name__))
+        for takes_task in (connected.publication, connected.require_publishing):
+            with pytest.raises(ReleaseError, match="results of v2 are being deleted"):
+                takes_task()
+
+
+def test_a_start_that_dies_as_it_deletes_leaves_nothing_of_the_last_release() -> None:
+    faults = KilledBefore("DeleteTopics")
+    with Cluster(seed=2, faults=faults) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        project = cluster.project()
+        project.app("views", build, versions={"v2": build})
+        project.app("views").release("v2").start(carry=True).reprocess().gate().cut()
+        changed = cluster.project()
+        changed.app("views", partial(build, mark="?"), versions={"v2": build})
+        release = changed.app("views").release("v1")
+        killed(cluster, faults, release.start)
+        found = release.status
+        assert (found.candidate, found.digests["v1"], found.carry, found.verdict) == ("v1", DELETED, None, None)
 
 
 @pytest.mark.parametrize("step", [ReleaseStep.REPROCESSED, ReleaseStep.LIVE])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,9 @@ from riverrun import (
     Grouped,
     JoinWindows,
     Materialized,
+    Processor,
     Produced,
+    Record,
     StreamJoined,
     StreamsBuilder,
     TimeWindows,
@@ -108,6 +110,15 @@ def enriched(builder: StreamsBuilder) -> None:
     builder.stream("in", READ).join(builder.table("other", READ), lambda one, other: one + other).to("out", TEXTS)
 
 
+class LooksUp(Processor[Any, Any]):
+    def process(self, record: Record[Any, Any]) -> None: ...
+
+
+def looked_up_by_a_processor(builder: StreamsBuilder) -> None:
+    builder.table("other", READ, Materialized(STRING, STRING, name="rows"))
+    builder.stream("in", READ).process(LooksUp, "rows").to("out", TEXTS)
+
+
 def enriched_and_counted(builder: StreamsBuilder) -> None:
     texts = builder.stream("in", READ).join(builder.table("other", READ), lambda one, other: one + other)
     texts.group_by_key(Grouped(STRING, STRING)).count().to_stream().to("out", COUNTS)
@@ -124,6 +135,7 @@ def enriched_and_counted(builder: StreamsBuilder) -> None:
         (enriched_by_counts, {"other"}),
         (enriched_and_counted, {"in"}),
         (joined, {"in", "other"}),
+        (looked_up_by_a_processor, set()),
         (made_a_table, set()),
         (passed, set()),
         (updates_counted, {"in"}),

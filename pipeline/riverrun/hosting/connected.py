@@ -265,6 +265,8 @@ class ConnectedApplication:
             return
         # Also to staging topics: the run would pass the barrier.
         found.require_no_barrier(application.version)
+        if application.attempt:
+            found.require_attempt(application.attempt)
         if application.published is not None:
             return
         found.require_no_switch()

@@ -32,6 +32,7 @@ class Application:
         published: Staging topics by the name that the topology uses; None if the version publishes.
         dead_letters: Topic of all dead letters for now (staging); None if the handlers decide.
         may_be_discarded: Whether the work may be taken back: then nothing that its state came from may be deleted.
+        attempt: The attempt of a run with a gate, while it processes (`HeldRun.attempt`); empty for all others.
     """
 
     config: AppConfig
@@ -42,6 +43,7 @@ class Application:
     published: Mapping[str, str] | None = None
     dead_letters: str | None = None
     may_be_discarded: bool = False
+    attempt: str = ""
 
     def __post_init__(self) -> None:
         """Compute the fingerprint before the first record, which may change what functions refer to."""

@@ -267,6 +267,8 @@ class ConnectedApplication:
         # Also to staging topics: the run would pass the barrier.
         found.require_no_barrier(application.version)
         found.require_results(application.version)
+        if application.attempt:
+            found.require_attempt(application.attempt)
         if application.published is not None:
             return
         found.require_no_switch()

@@ -91,6 +91,7 @@ class HeldRun:
 
     Args:
         id: A run that continues an interrupted one has its id.
+        attempt: The process that has begun, continued or discards it: each has another one.
         is_marked: Whether the point below is known. Before that, nothing has been processed.
         committed: Offset and metadata committed by the version before the run, by input. The offset at which the run begins,
             with empty metadata, if there was none.
@@ -111,6 +112,7 @@ class HeldRun:
     settings: dict[Name, str] = field(default_factory=dict)
     outputs: dict[str, Natural] = field(default_factory=dict)
     verdict: GateVerdict | None = None
+    attempt: Word = ""
 
     @property
     def progress(self) -> str:

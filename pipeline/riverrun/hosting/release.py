@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from riverrun.decoders import Line, Name, Natural, Time, UnreadableError, Word, foreign_decoder
-from riverrun.errors import NotLiveError, ReleaseError, UnderWayError
+from riverrun.errors import NotLiveError, ReleaseError, UnderWayError, VersionConflictError
 from riverrun.hosting.carry import Carry  # noqa: TC001 - msgspec reads the annotations
-from riverrun.hosting.gated import GateVerdict, HeldRun, held_between
+from riverrun.hosting.gated import GateVerdict, HeldRun, HeldState, held_between
 from riverrun.records import whole_number
 from riverrun.runtime.barrier import Barrier  # noqa: TC001 - msgspec reads the annotations
 
@@ -317,6 +317,17 @@ class Release:
         if self.held is not None:
             message = f"{self.app}: the outputs of run {self.held.id} are held back: {self.held.progress}"
             raise UnderWayError(message, hint=self.held.hint(self.app))
+
+    def require_attempt(self, attempt: str) -> None:
+        """Make sure that an attempt of a run with a gate is still the one that processes."""
+        # Others may have continued, published or discarded the run while its process hung.
+        if self.held is None or (self.held.state, self.held.attempt) != (HeldState.BEGUN, attempt):
+            raise self.other_attempt()
+
+    def other_attempt(self) -> VersionConflictError:
+        """Make the error that another process has taken a run with a gate over."""
+        message = f"{self.app}: another process has continued, published, discarded or begun a run meanwhile"
+        return VersionConflictError(message, hint=f"Look at it: riverrun held show {self.app}")
 
     def not_live(self, version: str) -> NotLiveError:
         """Make the error that a version may not publish."""

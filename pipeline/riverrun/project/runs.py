@@ -137,6 +137,7 @@ class BoundedRun:
                 dead_letters=gated.version.application.dead_letters,
                 # Discarding takes the run back: until then, nothing that its state came from may be deleted.
                 may_be_discarded=True,
+                attempt=gated.attempt,
             )
 
             def begin() -> None:

@@ -68,15 +68,16 @@ class GatedRun:
         self.version = version
         self.published: PublishedRun | None = None
         """The outcome; None if there was nothing to process."""
-        self._run = ""
+        self.attempt = new_id()
+        """Its tasks commit only while the application's record names it."""
 
     def begin(self, ranges: Ranges) -> None:
         """Note that the run has begun, and the point before it."""
-        self._run = self._gated.begin(self.version, ranges, self._since_ms)
+        self._gated.begin(self.version, ranges, self._since_ms, self.attempt)
 
     def end(self, tasks: Iterable[TaskResult]) -> None:
         """Judge the outputs, and publish them if they pass."""
-        self._gated.judged(self.version, self._run)
+        self._gated.judged(self.version, self.attempt)
         self.published = self._gated.publish_passed(self.version, tasks)
 
 
@@ -153,7 +154,7 @@ class GatedRuns:
         held = self._required(HeldState.BEGUN, HeldState.HELD, HeldState.DISCARDING)
         version = self._staged(held.version)
         with processing_alone(version, RUN, self._registry.by):
-            release, discarded = self._note(held, replace(held, state=HeldState.DISCARDING))
+            release, discarded = self._note(held, replace(held, state=HeldState.DISCARDING, attempt=new_id()))
             # Without a mark, the run has not processed anything yet.
             if held.is_marked:
                 rewind(version.resolved(), _mark_of(held), held.id, lambda: self._require_present(discarded))
@@ -170,30 +171,36 @@ class GatedRuns:
 
     # Steps, each while no other host processes
 
-    def begin(self, version: ConnectedApplication, ranges: Ranges, since_ms: int) -> str:
-        """Note that a run has begun, and the point before it. Return its id."""
+    def begin(self, version: ConnectedApplication, ranges: Ranges, since_ms: int, attempt: str) -> None:
+        """Note that a run has begun, or is continued by this attempt, and the point before it."""
         held = self._release().held
         if held is None:
             # The note comes before the look for workers: those that start later see it and are refused, the others are found.
-            held = HeldRun(new_id(), version.version, since_ms=since_ms)
+            held = HeldRun(new_id(), version.version, since_ms=since_ms, attempt=attempt)
             self._write(None, lambda now: replace(now, held=held))
+        else:
+            _, present = self._present(HeldState.BEGUN)
+            _, held = self._note(present, replace(present, attempt=attempt))
         try:
             await_no_members(version)
-            if not held.is_marked:
+            if held.is_marked:
+                # The process before may hang in the middle of a task. Once it is fenced, its tasks find the record changed.
+                resolved = version.resolved()
+                fence_owners(resolved, resolved.layout.tasks)
+            else:
                 self._mark(version, held, ranges)
         except BaseException:
             # Nothing was processed yet, and a note that is left would refuse all workers.
             if not held.is_marked:
                 self._write(held, lambda now: replace(now, held=None))
             raise
-        return held.id
 
-    def judged(self, version: ConnectedApplication, run: str = "") -> GateVerdict:
-        """Judge the outputs of the present run, which has the id `run` if one is given, and hold them back."""
+    def judged(self, version: ConnectedApplication, attempt: str = "") -> GateVerdict:
+        """Judge the outputs of the present run, which `attempt` has processed if one is given, and hold them back."""
         release, held = self._present(HeldState.BEGUN, HeldState.HELD)
-        # After a hang, another run may be present, whose outputs are not complete yet.
-        if run and held.id != run:
-            raise self._conflict()
+        # After a hang, another attempt may be under way, whose outputs are not complete yet.
+        if attempt:
+            release.require_attempt(attempt)
         ranges = self._read(version, held)
         check = new_id()
         _, unjudged = self._note(held, replace(held, state=HeldState.HELD, verdict=None))
@@ -333,14 +340,10 @@ class GatedRuns:
     def _require_present(self, held: HeldRun | None) -> Release:
         """Return the release, while its run that is held back is the one that is known here."""
         release = self._release()
-        # The record of its whole state: a run that is continued by another process keeps its id.
+        # The record of its whole state: an attempt that continues a run keeps its id.
         if msgspec.json.encode(release.held) != msgspec.json.encode(held):
-            raise self._conflict()
+            raise release.other_attempt()
         return release
-
-    def _conflict(self) -> VersionConflictError:
-        message = f"{self._config.name}: another process has continued, published, discarded or begun a run meanwhile"
-        return VersionConflictError(message, hint=f"Look at it: riverrun held show {self._config.name}")
 
     def _write(self, held: HeldRun | None, change: Callable[[Release], Release]) -> Release:
         """Change the application's record, while it holds this run back (None for no run)."""

@@ -10,7 +10,7 @@ import msgspec
 
 from riverrun.config.secrets import redacted
 from riverrun.decoders import Line, Name, Natural, Time, UnreadableError, Word, foreign_decoder, why_unreadable
-from riverrun.errors import BrokerError, RangeError
+from riverrun.errors import BrokerError, RangeError, TaskMigratedError
 from riverrun.hosting.alone import sole_hosts
 from riverrun.hosting.control_topic import ControlTopic, readable
 from riverrun.hosting.process import SystemClock
@@ -19,7 +19,7 @@ from riverrun.spark.ranges import RunRange
 from riverrun.spark.unfinished import InterruptedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from riverrun.hosting.alone import SoleHost
     from riverrun.hosting.application import Application
@@ -184,9 +184,18 @@ class RunLog:
         what = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
         self._end(run, state=FAILED, error=redacted(what), outputs_after=dict(outputs))
 
-    def begin(self, application: Application, begun: InterruptedRun) -> None:
-        """Note the work that a run is about to begin."""
-        self._topic.put({_begun_name(application.config.name, application.version): begun.encode()})
+    def begin(self, application: Application, begun: InterruptedRun, check: Callable[[], None]) -> None:
+        """Note the work that a run is about to begin. `check` raises if a run with a gate is no longer the present one."""
+        name = _begun_name(application.config.name, application.version)
+        if not application.attempt:
+            self._topic.put({name: begun.encode()})
+            return
+        try:
+            self._topic.write(name, {name: begun.encode()}, check)
+        except TaskMigratedError:
+            # Fenced by `forget_begun`, or by the attempt that continues the run.
+            check()
+            raise
 
     def begun(self, application: Application) -> InterruptedRun | None:
         """Return the work begun since the last finished run; None if there is none."""
@@ -200,8 +209,9 @@ class RunLog:
             raise RangeError(message, hint=hint) from error
 
     def forget_begun(self, application: Application) -> None:
-        """Delete the note of begun work, which was discarded."""
-        self._topic.put({_begun_name(application.config.name, application.version): None})
+        """Delete the note of begun work, which was discarded, and fence the run that was to write it."""
+        name = _begun_name(application.config.name, application.version)
+        self._topic.write(name, {name: None})
 
     def decided(
         self,

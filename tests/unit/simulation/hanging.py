@@ -11,22 +11,28 @@ if TYPE_CHECKING:
 
 
 class HangsBefore:
-    """Lets the host `operator` hang for a minute before a request of a kind: 1 is its first one from now on."""
+    """Lets a host hang before a request of a kind: 1 is its first one from now on. Then perhaps another host, and so on."""
 
-    def __init__(self, cluster: Cluster, request: str, number: int = 1) -> None:
+    def __init__(
+        self, cluster: Cluster, request: str, number: int = 1, *, host: str = "operator", seconds: float = 60
+    ) -> None:
         self._turns = cluster.turns
         self._request = request
-        self._left = number
+        self.then(host, number, seconds)
+
+    def then(self, host: str, number: int, seconds: float) -> None:
+        """Let the next host hang."""
+        self._host, self._left, self._seconds = host, number, seconds
 
     @property
     def has_hung(self) -> bool:
         return not self._left
 
     def fault(self, _client_id: str, request: str) -> Fault | None:
-        if self.has_hung or request != self._request or self._turns.host.name != "operator":
+        if self.has_hung or request != self._request or self._turns.host.name != self._host:
             return None
         self._left -= 1
         if self._left:
             return None
-        self._turns.hang(self._turns.host, 60)
+        self._turns.hang(self._turns.host, self._seconds)
         return Fault(delay_s=0.01)

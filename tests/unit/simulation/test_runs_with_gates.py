@@ -99,3 +99,36 @@ def test_a_discard_that_hangs_takes_no_later_run_back(views: GatedViews, number:
     views.run()
     views.publish()
     assert views.is_exact()
+
+
+@pytest.mark.parametrize("number", [10, 11, 14, 17])
+def test_a_run_that_hangs_while_it_is_discarded_leaves_nothing_behind(views: GatedViews, number: int) -> None:
+    views.write()
+    error = hung(views, views.seen_by("operator").run, "InitProducerId", number)
+    views.app.runs.held.discard()
+    assert isinstance(error(), ReleaseError)
+    # Without further records: these would write the rows once more that were left out.
+    with pytest.raises(ApprovalNeededError):
+        views.app.run()
+    views.publish()
+    assert views.is_exact()
+
+
+@pytest.mark.parametrize("number", [3, 5])
+def test_a_run_that_hangs_before_its_end_leaves_it_to_the_one_that_continues(views: GatedViews, number: int) -> None:
+    cluster, (first, second) = views.cluster, (views.seen_by("operator"), views.seen_by("second"))
+    views.write()
+    faults = cluster.brokers.faults = HangsBefore(cluster, "InitProducerId", 17, seconds=60)
+    operator = cluster.start("operator", first.run)
+    cluster.wait_until(lambda: faults.has_hung, timedelta(minutes=5))
+    cluster.advance(timedelta(seconds=20))
+    views.write()
+    faults.then("second", number, 120)
+    continuing = cluster.start("second", second.run)
+    cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=5))
+    assert isinstance(operator.error, VersionConflictError), operator.error
+    cluster.wait_until(lambda: not continuing.is_alive, timedelta(minutes=5))
+    assert faults.has_hung
+    assert isinstance(continuing.error, ApprovalNeededError), continuing.error
+    views.publish()
+    assert views.is_exact()

@@ -306,7 +306,8 @@ class _Run:
         if self._connected.layout.repartition_topics:
             # Noted before the step: a run that finds the note finishes these slices with the same cuts, and equal results.
             begun = levels.begun(step, slices, origin)
-            self._outlasting(partial(self._runs.begin, self._connected.application, begun))
+            check = self._connected.require_publishing
+            self._outlasting(partial(self._runs.begin, self._connected.application, begun, check))
         while works := self._outlasting(partial(levels.works, step, slices)):
             results += self._take_on(works)
             if not levels.repeats(step):

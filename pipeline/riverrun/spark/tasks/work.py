@@ -38,6 +38,7 @@ class Job:
         topics: Ids of these topics (`hosting.topic_ids`); tasks compare them when they have read.
         global_ends: End offsets up to which global tables are read, shared by all tasks.
         may_be_discarded: Whether the run may be taken back (`Application.may_be_discarded`).
+        attempt: The attempt of a run with a gate (`Application.attempt`).
     """
 
     config: AppConfig
@@ -52,6 +53,7 @@ class Job:
     progress: str = ""
     topics: Mapping[str, int] = field(default_factory=dict)
     may_be_discarded: bool = False
+    attempt: str = ""
 
 
 def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
@@ -70,6 +72,7 @@ def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
         progress=progress,
         topics=found_ids(connected.admin, connected.partitions),
         may_be_discarded=application.may_be_discarded,
+        attempt=application.attempt,
     )
 
 
@@ -88,6 +91,7 @@ def connected_here(job: Job, build: Callable[[Job], Topology], admin: Admin | No
         published=job.published,
         dead_letters=job.dead_letters,
         may_be_discarded=job.may_be_discarded,
+        attempt=job.attempt,
     )
     found = with_archive(admin or admin_here(job.kafka), job.config.streams.archive_url)
     return ConnectedApplication(application, found, job.partitions)

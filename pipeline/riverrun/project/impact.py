@@ -150,6 +150,7 @@ class Impact:
         reached: The members that it reaches, nearest first.
         unknown: What is not known about it, as text.
         ended: Topics that the released version no longer writes, with their readers: these get nothing more.
+        corrected: All topics that get corrections, or records that follow from these.
     """
 
     app: Member
@@ -159,6 +160,7 @@ class Impact:
     reached: tuple[Reached, ...] = ()
     unknown: tuple[str, ...] = ()
     ended: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    corrected: frozenset[str] = frozenset()
 
     def part_of(self, name: str) -> Part | None:
         """Return the part of an application, or of another member such as `export lake`; None if it is not reached."""
@@ -204,7 +206,9 @@ def impact_of(
         if edge.topic in effects
     )
     told = {topic: text for topic, (_, text) in outputs.items()}
-    return Impact(app, interval, told, changed, reached, tuple(_unknown(graph, app, reached)))
+    corrected = frozenset(topic for topic, each in effects.items() if each - {Effect.STAYS})
+    unknown = tuple(_unknown(graph, app, reached))
+    return Impact(app, interval, told, changed, reached, unknown, corrected=corrected)
 
 
 def _sorted(effects: frozenset[Effect]) -> tuple[Effect, ...]:

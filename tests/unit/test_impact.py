@@ -151,6 +151,14 @@ def counted(grouped: Any) -> Any:
     return grouped.count(Materialized(STRING, LONG)).to_stream()
 
 
+def with_upper(table: KTable[str, str]) -> KTable[str, str]:
+    return table.left_join(table.map_values(str.upper), pair)
+
+
+def joined_with_itself(table: KTable[str, str], become: Callable[[KTable[str, str]], KTable[str, str]]) -> None:
+    table.join(become(table), pair).to_stream().to("out", OUT)
+
+
 def windows_counted(windowed_stream: Any) -> Any:
     return windowed_stream.count(Materialized(STRING, LONG)).to_stream()
 
@@ -165,6 +173,7 @@ NEED_NOT: dict[str, Built] = {
     ),
     "a table joined with a table": lambda b: rows(b).join(rows(b, "other"), pair).to_stream().to("out", OUT),
     "a table left joined": lambda b: rows(b, "other").left_join(rows(b), pair).to_stream().to("out", OUT),
+    "a table left joined with what it becomes": lambda b: with_upper(rows(b)).to_stream().to("out", OUT),
     "a table joined by a foreign key": lambda b: (
         rows(b, "other").join(rows(b), pair, foreign_key_extractor=lambda _value: "a").to_stream().to("out", OUT)
     ),
@@ -302,6 +311,14 @@ FORGETFUL: dict[str, Built] = {
 }
 """Readers of a corrected table that forget rows, and may take part."""
 
+WITH_ITSELF: dict[str, Built] = {
+    "a table joined with what it becomes": lambda b: joined_with_itself(rows(b), lambda t: t.map_values(str.upper)),
+    "a table joined with what it becomes, stored": lambda b: joined_with_itself(
+        rows(b), lambda t: t.map_values(str.upper, Materialized(STRING, STRING))
+    ),
+}
+"""Readers that join a corrected table with itself, and may take part."""
+
 ELSEWHERE: dict[str, Built] = {
     "a stream in chosen partitions": lambda b: texts(b).to("out", Produced(STRING, STRING, partitioner=by_length)),
     "a stream repartitioned by a function": lambda b: (
@@ -325,7 +342,7 @@ READERS = {
     for part, readers in (
         (Part.NEED_NOT, NEED_NOT),
         (Part.MUST, MUST),
-        (Part.MAY, MAY | ACTS | BY_TIME | OF_THEN | MERGED | FORGETFUL | ELSEWHERE),
+        (Part.MAY, MAY | ACTS | BY_TIME | OF_THEN | MERGED | FORGETFUL | ELSEWHERE | WITH_ITSELF),
         (Part.UNKNOWN, UNKNOWN),
     )
     for name, build in readers.items()
@@ -447,6 +464,11 @@ def test_a_row_of_then_may_be_forgotten_when_a_correction_comes(name: str) -> No
 def test_a_correction_may_replace_the_later_row_of_another_topic(name: str) -> None:
     wrong, right, later = ("t", "wrong", 0), ("t", "right", 0), ("elsewhere", "later", 1)
     assert last(piped_at(MERGED[name], [wrong, later, right])) != last(piped_at(MERGED[name], [right, later]))
+
+
+@pytest.mark.parametrize("name", WITH_ITSELF)
+def test_a_join_of_a_table_with_itself_keeps_what_a_deleted_row_had(name: str) -> None:
+    assert last(written(WITH_ITSELF[name], {"a": "wrong"}, {"a": None})) == {b"a": b"wrongWRONG"}
 
 
 @pytest.mark.parametrize("name", FORGETFUL)

@@ -21,7 +21,7 @@ from riverrun.operators.sessions import StreamSessionWindowAggregate
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.operators.stateless import Peek, Print
 from riverrun.operators.stream_joins import JoinWindow, StreamSelfJoin, StreamStreamJoin
-from riverrun.operators.table_joins import TableJoinSide
+from riverrun.operators.table_joins import TableJoinMerge, TableJoinSide, TableTableJoin
 from riverrun.operators.table_transforms import TableFilter, TableMapValues
 from riverrun.operators.tables import StoreGetter, Suppress, TableSource, ToStream
 from riverrun.project.graph import Arrival, Flow, Spread, Step, Use
@@ -218,6 +218,21 @@ class Flows:
             yield Use.BY_TIME
         if leaving is Arrival.ROWS and self._writes(node, self._forgetful):
             yield Use.FORGETS
+        if isinstance(self._operators[node.name], TableJoinMerge) and self._joins_itself(node):
+            yield Use.ITSELF
+
+    def _joins_itself(self, node: ProcessorNode) -> bool:
+        """Return whether one record deletes the rows of both sides, of which neither finds the other's then."""
+        sides = [self._operators[name] for name in node.parents]
+        if not all(isinstance(each, TableTableJoin) and each.side.requires_other for each in sides):
+            return False
+        one, other = (self._sources_of(name) for name in node.parents)
+        return not one.isdisjoint(other)
+
+    def _sources_of(self, name: str) -> set[str]:
+        """Return the sources above a node, those of repartition topics included."""
+        parents = self._topology.nodes[name].parents
+        return {name} if not parents else set[str]().union(*map(self._sources_of, parents))
 
     def _writes(self, node: ProcessorNode, stores: set[str]) -> bool:
         if isinstance(self._operators[node.name], _ONLY_READ):

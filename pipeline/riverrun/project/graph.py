@@ -75,6 +75,7 @@ class Use(Enum):
     FORGETS = "forgets rows by time or number, so wrong ones may have cost it others"
     MERGES = "merges corrections with other topics, whose later rows they may replace"
     PARTITIONS = "chooses partitions by a function, and may keep old rows in others"
+    ITSELF = "joins a table with itself, and keeps what a deleted row had"
     REKEYS = "may keep old rows under other keys"
     ADDS = "adds a row for each correction"
     ACTS = "acts on each correction as well"

@@ -42,6 +42,7 @@ _PARTS = {
     Use.FORGETS: Part.MAY,
     Use.MERGES: Part.MAY,
     Use.PARTITIONS: Part.MAY,
+    Use.ITSELF: Part.MAY,
     Use.REKEYS: Part.MAY,
     Use.ADDS: Part.MAY,
     Use.ACTS: Part.MAY,

@@ -24,7 +24,7 @@ from riverrun_airflow.work_requests import RunRequest
 from tests.depth import depth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from riverrun import KStream, KTable, Riverrun, StreamsBuilder, Topology
@@ -363,12 +363,52 @@ def test_rows_of_a_reader_that_others_have_spoiled_are_corrected_as_well(scene: 
     assert "to-sums: has processed the corrections of t0" in str(again)
 
 
-def test_corrections_that_return_to_their_topic_are_refused(cluster: Cluster) -> None:
-    scene = Scene(cluster, (Step("join", ("t0", "back"), "there"), Step("map", ("there",), "back")))
+def passed_on(*ways: tuple[str, str]) -> Callable[[StreamsBuilder], Topology]:
+    """Return an application that maps tables to others."""
+
+    def build(builder: StreamsBuilder) -> Topology:
+        for source, target in ways:
+            rows = builder.table(source, ROWS, Materialized(STRING, LONG, name=f"of-{source}"))
+            rows.map_values(lambda value: value + 1).to_stream().to(target, OUT)
+        return builder.build()
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("apps", "returning"),
+    [
+        ({"one": [("t0", "b")], "two": [("b", "c"), ("c", "b")]}, "two"),
+        ({"one": [("t0", "b"), ("b", "c")]}, "one"),
+        ({"one": [("t0", "b"), ("c", "d")], "two": [("b", "c")]}, "one, two"),
+        ({"one": [("t0", "in")]}, "payments, one"),
+    ],
+    ids=["to its topic", "through a topic of its own", "by another application", "to the first application"],
+)
+def test_corrections_that_return_to_a_member_are_refused(
+    cluster: Cluster, apps: dict[str, list[tuple[str, str]]], returning: str
+) -> None:
+    scene = Scene(cluster, ())
+    for topic in "bcd":
+        cluster.create_topic(topic, PARTITIONS)
+    for name, ways in apps.items():
+        scene.project.app(name, passed_on(*ways), config=LOCAL)
     scene.pay(range(10), random.Random(1))
     scene.project.app("payments").run()
-    with pytest.raises(ReleaseError, match="corrections return to topics from which they follow: back, there"):
+    with pytest.raises(ReleaseError, match=f"corrections return to members from which they follow: {returning}\n"):
         scene.restatement(range(2, 9)).plan()
+
+
+def test_the_order_is_that_of_corrections_whatever_else_the_members_share(cluster: Cluster) -> None:
+    scene = Scene(cluster, ())
+    for topic in "bcde":
+        cluster.create_topic(topic, PARTITIONS)
+    # The last one is declared first; other topics make a cycle of both.
+    scene.project.app("last", passed_on(("b", "c"), ("e", "d")), config=LOCAL)
+    scene.project.app("first", passed_on(("t0", "b"), ("d", "e")), config=LOCAL)
+    scene.pay(range(10), random.Random(1))
+    scene.project.app("payments").run()
+    assert [each.app for each in scene.restatement(range(2, 9)).plan().readers] == ["first", "last"]
 
 
 def test_a_reader_that_cannot_be_compared_is_restated_nonetheless(cluster: Cluster) -> None:

@@ -74,6 +74,41 @@ def test_workers_that_process_nothing_are_not_awaited_for_ever(
     assert done(Workers([1], committed), 50, monkeypatch) == ran
 
 
+@pytest.mark.parametrize(
+    ("members", "committed", "ran"),
+    [
+        ([1], [0, 4, 9], []),
+        ([1, 1, 0], [4], [5]),
+        ([0], [0], [9]),
+        ([1], [9, 9], []),
+    ],
+)
+def test_repartition_topics_are_left_to_workers_and_a_run_does_the_rest(
+    members: list[int], committed: list[int | None], ran: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert drained(Workers(members, committed), 300_000, monkeypatch) == ran
+
+
+def test_workers_that_leave_repartition_topics_alone_are_reported_by_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drained(Workers([1], [4]), 50, monkeypatch) == [5], "a run refuses to begin next to workers"
+
+
+def drained(workers: Workers, timeout_ms: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    monkeypatch.setattr(unprocessed, "_POLL_SECONDS", 0)
+
+    def lags(_connected: Any) -> Any:
+        return [SimpleNamespace(tp=TP, is_internal=True, lag=END - workers.position)]
+
+    monkeypatch.setattr(unprocessed, "input_lags", lags)
+    admin = workers.rest().admin
+    admin.stable_end_offsets = lambda tps: dict.fromkeys(tps, END)
+    streams = SimpleNamespace(task_timeout_ms=timeout_ms, commit_interval_ms=1)
+    application = SimpleNamespace(config=SimpleNamespace(streams=streams))
+    connected: Any = SimpleNamespace(application=application, admin=admin, id="app-v1")
+    unprocessed.drain(connected, workers.rest)
+    return workers.ran
+
+
 def done(workers: Workers, timeout_ms: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(unprocessed, "_POLL_SECONDS", 0)
     monkeypatch.setattr(Backfill, "_planned", lambda _self: (None, None))

@@ -263,6 +263,12 @@ def test_members_come_after_those_that_they_read_from() -> None:
     assert [member.name for member in replace(graph, members=graph.members[::-1]).ordered()] == ["c", "b", "a"]
 
 
+def test_members_of_a_cycle_come_before_those_that_only_read_from_it() -> None:
+    cycle, last = chain("a", "b", closed=True), chain("b", "c")
+    graph = replace(cycle, members=(last.members[1], *cycle.members), reads=(*cycle.reads, *last.reads))
+    assert [member.name for member in graph.ordered()] == ["a", "b", "c"]
+
+
 def chain(*names: str, closed: bool = False) -> ProjectGraph:
     """Applications, each of which reads what the one before it writes."""
     members = tuple(map(Member, names))

@@ -44,7 +44,8 @@ class ExpiringRows:
         self, table: Operator, store: str, key_serde: Serde[Any], ttl_ms: int, *, send_old_values: bool
     ) -> None:
         self.rows_in = store
-        self._table = table
+        self.table = table
+        """The operator whose rows these are."""
         self._key_bytes, self._key_of = key_serde.serialize, key_serde.deserialize
         self._ttl_ms = ttl_ms
         self._send_old_values = send_old_values
@@ -58,7 +59,7 @@ class ExpiringRows:
         """Open the store, and let its rows wait. Operators of one store (`cogroup`) share them, and the highest time."""
         self._context = context
         self._rows = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
-        self._table.init(context)
+        self.table.init(context)
         self._store = context.get_state_store(self.rows_in)
         own = self._waiting
         self._waiting = waiting = context.shared(f"rows that expire in {self.rows_in}", lambda: own)
@@ -81,7 +82,7 @@ class ExpiringRows:
         if timestamp > waiting.observed:
             waiting.observed = timestamp
             self._expire()
-        self._table.process(key, value, timestamp, headers)
+        self.table.process(key, value, timestamp, headers)
         if key is None or value is None:
             return
         # A late record's own row may have expired on arrival.
@@ -112,5 +113,5 @@ class ExpiringRows:
         self._rows.update(key, None, self._rows.replaced(key), time_ms, ())
 
     def close(self) -> None:
-        if isinstance(self._table, Closes):
-            self._table.close()
+        if isinstance(self.table, Closes):
+            self.table.close()

@@ -87,7 +87,7 @@ class TableTableJoin:
         is_versioned: bool,
     ) -> None:
         self._open_other = open_other
-        self._side = side
+        self.side = side
         self._send_old_values = send_old_values
         self._is_versioned = is_versioned
         self._context: OperatorContext
@@ -108,14 +108,14 @@ class TableTableJoin:
             return
         found = self._lookup(key)
         if found is None:
-            if self._side.requires_other or (value.new is None and value.old is None):
+            if self.side.requires_other or (value.new is None and value.old is None):
                 return
             other = None
         else:
             other, timestamp = found.value, max(timestamp, found.timestamp)
         of_old = self._again(key, other) if self._send_old_values and value.old is not None else other
-        new = self._side.result(value.new, other)
-        old = self._side.result(value.old, of_old) if self._send_old_values else None
+        new = self.side.result(value.new, other)
+        old = self.side.result(value.old, of_old) if self._send_old_values else None
         self._context.forward(key, Change(new, old, value.is_latest), timestamp, headers)
 
     def _again(self, key: Any, other: Any) -> Any:

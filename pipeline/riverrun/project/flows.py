@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from riverrun.operators.aggregations import StreamAggregate, StreamWindowAggregate
 from riverrun.operators.count_windows import StreamCountWindows
 from riverrun.operators.deduplication import StreamDeduplicate
+from riverrun.operators.expiring_rows import ExpiringRows
 from riverrun.operators.foreign_key_joins import ForeignTableJoin, ResponseJoin, SubscriptionJoin
 from riverrun.operators.joins import (
     BufferedStreamTableJoin,
@@ -20,7 +21,7 @@ from riverrun.operators.sessions import StreamSessionWindowAggregate
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.operators.stateless import Peek, Print
 from riverrun.operators.stream_joins import JoinWindow, StreamSelfJoin, StreamStreamJoin
-from riverrun.operators.table_joins import TableJoinSide
+from riverrun.operators.table_joins import TableJoinMerge, TableJoinSide, TableTableJoin
 from riverrun.operators.table_transforms import TableFilter, TableMapValues
 from riverrun.operators.tables import StoreGetter, Suppress, TableSource, ToStream
 from riverrun.project.graph import Arrival, Flow, Spread, Step, Use
@@ -31,7 +32,7 @@ from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from riverrun.topology.nodes import GlobalStore
+    from riverrun.topology.nodes import GlobalStore, Node
     from riverrun.topology.topology import Topology
 
 _TWICE: tuple[tuple[tuple[type, ...], Use, Arrival], ...] = (
@@ -76,11 +77,18 @@ class Flows:
                 self._children.setdefault(parent, []).append(node.name)
             for topic in node.topics if isinstance(node, SourceNode) else ():
                 self._sources.setdefault(topic, []).append(node.name)
+        self._sinks: dict[str, list[SinkNode]] = {}
+        for node in topology.nodes.values():
+            if isinstance(node, SinkNode) and isinstance(node.topic, str):
+                self._sinks.setdefault(node.topic, []).append(node)
         access = [sub.store_access for sub in topology.sub_topologies()]
         self._stores = {name: stores for each in access for name, stores in each.items()}
         self._versioned = {name for name, store in topology.stores.items() if store.kind is StoreKind.VERSIONED}
+        self._forgetful = {
+            name for name, store in topology.stores.items() if store.ttl_ms is not None or store.max_entries is not None
+        }
         self._operators = {
-            node.name: None if node.is_users_own else node.supplier()
+            node.name: None if node.is_users_own else _operator_of(node)
             for node in topology.nodes.values()
             if isinstance(node, ProcessorNode)
         }
@@ -115,8 +123,9 @@ class Flows:
                 continue
             seen[name, arrival] = spread
             node = self._topology.nodes[name]
+            steps |= dict.fromkeys(Step(name, use) for use in self._mixed(node, arrival))
             if isinstance(node, SinkNode):
-                if node.topic in self._topology.repartition_topics:
+                if self._is_internal(str(node.topic)):
                     waiting += [(source, arrival, spread) for source in self._sources.get(str(node.topic), ())]
                 else:
                     topic, written = self._written(node, arrival)
@@ -127,10 +136,8 @@ class Flows:
             if isinstance(node, ProcessorNode):
                 use, leaving = self._passed(node, arrival)
                 spread = spread.then(self._spread(node))
-                if use is not None:
-                    steps[Step(name, use)] = None
-                if leaving is not Arrival.LATER and self._keeps_versions(node):
-                    steps[Step(name, Use.BY_TIME)] = None
+                uses = [use] if use is not None else self._kept(node, leaving)
+                steps |= dict.fromkeys(Step(name, each) for each in uses)
                 for step, later in self._over_stores(node, leaving):
                     steps[step] = None
                     left = spread.then(_ANY_TIME if step.use is Use.OWN_CODE else _LATER)
@@ -144,8 +151,10 @@ class Flows:
     def _spread(self, node: ProcessorNode) -> Spread:
         """Return how far the results of a node that change lie from what arrives at it."""
         operator = self._operators[node.name]
+        if self._is_own(node.name) or self._writes(node, self._forgetful):
+            return _ANY_TIME
         # The bounds of a session depend on all records of its key that are near each other.
-        if self._is_own(node.name) or isinstance(operator, StreamSessionWindowAggregate):
+        if isinstance(operator, StreamSessionWindowAggregate):
             return _ANY_TIME
         if isinstance(operator, StreamWindowAggregate):
             size_ms = operator.kept_ms - operator.grace_ms
@@ -201,11 +210,78 @@ class Flows:
             elif self._is_own(name):
                 yield Step(name, Use.OWN_CODE), Arrival.LATER if arrival is Arrival.LATER else Arrival.FURTHER
 
-    def _keeps_versions(self, node: ProcessorNode) -> bool:
+    def _kept(self, node: ProcessorNode, leaving: Arrival) -> Iterator[Use]:
+        """Return how stores in which a node keeps rows take corrections."""
+        if leaving is Arrival.LATER:
+            return
+        if self._writes(node, self._versioned):
+            yield Use.BY_TIME
+        if leaving is Arrival.ROWS and self._writes(node, self._forgetful):
+            yield Use.FORGETS
+        if isinstance(self._operators[node.name], TableJoinMerge) and self._joins_itself(node):
+            yield Use.ITSELF
+
+    def _joins_itself(self, node: ProcessorNode) -> bool:
+        """Return whether one record deletes the rows of both sides, of which neither finds the other's then."""
+        sides = [self._operators[name] for name in node.parents]
+        if not all(isinstance(each, TableTableJoin) and each.side.requires_other for each in sides):
+            return False
+        one, other = (self._sources_of(name) for name in node.parents)
+        return not one.isdisjoint(other)
+
+    def _sources_of(self, name: str) -> set[str]:
+        """Return the sources above a node, those of repartition topics included."""
+        parents = self._topology.nodes[name].parents
+        return {name} if not parents else set[str]().union(*map(self._sources_of, parents))
+
+    def _writes(self, node: ProcessorNode, stores: set[str]) -> bool:
         if isinstance(self._operators[node.name], _ONLY_READ):
             return False
-        return not self._versioned.isdisjoint(self._stores.get(node.name, ()))
+        return not stores.isdisjoint(self._stores.get(node.name, ()))
+
+    def _mixed(self, node: Node, arrival: Arrival) -> Iterator[Use]:
+        """Return how a node may bring corrections next to other rows of their keys, if they come under these keys."""
+        if arrival is not Arrival.KEYED:
+            return
+        if isinstance(node, SinkNode):
+            sinks = self._sinks.get(node.topic, ()) if isinstance(node.topic, str) else ()
+            if node.partitioner is not None:
+                yield Use.PARTITIONS
+        else:
+            topics = node.topics if isinstance(node, SourceNode) else ()
+            sinks = [sink for topic in topics if self._is_internal(topic) for sink in self._sinks[topic]]
+            if isinstance(node, SourceNode) and (node.pattern is not None or len(topics) > 1):
+                yield Use.MERGES
+        ways = {self._inputs(name) for name in (*node.parents, *(sink.name for sink in sinks))}
+        if len(ways) > 1:
+            yield Use.MERGES
+
+    def _inputs(self, name: str) -> frozenset[str]:
+        """Return the topics from outside whose records come to a node."""
+        found, seen, waiting = set[str](), set[str](), [name]
+        while waiting:
+            each = waiting.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            node = self._topology.nodes[each]
+            waiting += node.parents
+            for topic in node.topics if isinstance(node, SourceNode) else ():
+                if self._is_internal(topic):
+                    waiting += [sink.name for sink in self._sinks.get(topic, ())]
+                else:
+                    found.add(topic)
+        return frozenset(found)
+
+    def _is_internal(self, topic: str) -> bool:
+        return topic in self._topology.repartition_topics
 
     def _is_own(self, name: str) -> bool:
         node = self._topology.nodes[name]
         return isinstance(node, ProcessorNode) and node.is_users_own
+
+
+def _operator_of(node: ProcessorNode) -> Any:
+    """Return a built-in operator; the one whose rows expire if they do."""
+    operator = node.supplier()
+    return operator.table if isinstance(operator, ExpiringRows) else operator

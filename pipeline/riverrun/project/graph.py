@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from riverrun.config import OutputKind
 
@@ -72,6 +72,10 @@ class Use(Enum):
     LOOKS_UP_NOW = "joins corrections with present rows or answers, not with those of then"
     LOOKS_UP_THEN = "joins corrections with rows of their times, as far as these are still known"
     BY_TIME = "keeps rows by their times, and may pass no correction of older ones on"
+    FORGETS = "forgets rows by time or number, so wrong ones may have cost it others"
+    MERGES = "merges corrections with other topics, whose later rows they may replace"
+    PARTITIONS = "chooses partitions by a function, and may keep old rows in others"
+    ITSELF = "joins a table with itself, and keeps what a deleted row had"
     REKEYS = "may keep old rows under other keys"
     ADDS = "adds a row for each correction"
     ACTS = "acts on each correction as well"
@@ -226,9 +230,24 @@ class ProjectGraph:
 
     def ordered(self) -> tuple[Member, ...]:
         """Return the members so that each comes after those that it reads from; members of a cycle stay as declared."""
-        # Fewer members are upstream of a writer than of its reader; in a cycle the numbers are equal.
-        upstream = {member: sum(member in found for found in self._below.values()) for member in self.members}
+        # Fewer members are upstream of a writer than of its reader; those of its own cycle do not count.
+        upstream = {
+            member: sum(member in found and other not in self._below[member] for other, found in self._below.items())
+            for member in self.members
+        }
         return tuple(sorted(self.members, key=upstream.__getitem__))
+
+    def part(self, members: Collection[Member], topics: Collection[str]) -> ProjectGraph:
+        """Return the graph of some members, and of their topics among some."""
+        return ProjectGraph(
+            tuple(member for member in self.members if member in members),
+            tuple(edge for edge in self.reads if edge.reader in members and edge.topic in topics),
+            tuple(edge for edge in self.writes if edge.writer in members and edge.topic in topics),
+        )
+
+    def returning(self) -> tuple[Member, ...]:
+        """Return the members that read what follows from what they write."""
+        return tuple(member for member in self.members if member in self._below[member])
 
     @cached_property
     def leads(self) -> Mapping[str, Mapping[str, Member]]:

@@ -39,6 +39,10 @@ _PARTS = {
     Use.LOOKS_UP_NOW: Part.MAY,
     Use.LOOKS_UP_THEN: Part.MAY,
     Use.BY_TIME: Part.MAY,
+    Use.FORGETS: Part.MAY,
+    Use.MERGES: Part.MAY,
+    Use.PARTITIONS: Part.MAY,
+    Use.ITSELF: Part.MAY,
     Use.REKEYS: Part.MAY,
     Use.ADDS: Part.MAY,
     Use.ACTS: Part.MAY,
@@ -147,6 +151,7 @@ class Impact:
         reached: The members that it reaches, nearest first.
         unknown: What is not known about it, as text.
         ended: Topics that the released version no longer writes, with their readers: these get nothing more.
+        corrected: All topics that get corrections, or records that follow from these.
     """
 
     app: Member
@@ -156,6 +161,7 @@ class Impact:
     reached: tuple[Reached, ...] = ()
     unknown: tuple[str, ...] = ()
     ended: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    corrected: frozenset[str] = frozenset()
 
     def part_of(self, name: str) -> Part | None:
         """Return the part of an application, or of another member such as `export lake`; None if it is not reached."""
@@ -201,7 +207,9 @@ def impact_of(
         if edge.topic in effects
     )
     told = {topic: text for topic, (_, text) in outputs.items()}
-    return Impact(app, interval, told, changed, reached, tuple(_unknown(graph, app, reached)))
+    corrected = frozenset(topic for topic, each in effects.items() if each - {Effect.STAYS})
+    unknown = tuple(_unknown(graph, app, reached))
+    return Impact(app, interval, told, changed, reached, unknown, corrected=corrected)
 
 
 def _sorted(effects: frozenset[Effect]) -> tuple[Effect, ...]:

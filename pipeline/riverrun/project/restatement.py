@@ -176,7 +176,7 @@ class Restatement:
         """Say what would be computed and done, of which applications, and which members cannot be restated. Changes nothing.
 
         Raises:
-            ReleaseError: As `Backfill.plan`; or if a correction returns to the application that makes it.
+            ReleaseError: As `Backfill.plan`; or if corrections return to a member from which they follow.
             ConfigError: If a member to leave out is none that cannot be restated.
             StreamsError: As `Backfill.plan`.
         """
@@ -228,7 +228,7 @@ class Restatement:
         reasons = {str(each.member): each.told for each in impact.reached if not each.is_restated}
         reasons |= {name: (f"is not known: {why}",) for name, why in graph.unknown.items()}
         self._check_without(impact, reasons)
-        restated = [each.member for each in impact.reached if each.is_restated]
+        restated = self._in_order(impact, graph)
         return RestatementPlan(
             first,
             tuple(self._reader(member, impact, graph) for member in restated if member.is_application),
@@ -244,12 +244,19 @@ class Restatement:
         application = self._live(name).loaded()
         graph = graph_of(self._project, versions, self._cluster.kafka, {name: application})
         impact = impact_of_change(application, graph, start=start, end=end, topics=self._options.topics)
-        changed = {*impact.outputs, *(each.topic for each in impact.changed)}
-        back = next((cycle for cycle in graph.cycles() if not changed.isdisjoint(cycle)), None)
-        if back is not None:
-            message = f"{name}: corrections return to topics from which they follow: {', '.join(back)}"
-            raise ReleaseError(message, hint="Backfill each application by itself, without --downstream.")
         return impact, graph
+
+    def _in_order(self, impact: Impact, graph: ProjectGraph) -> tuple[Member, ...]:
+        """Return the members that can be restated, each after those whose corrections it reads."""
+        restated = {each.member for each in impact.reached if each.is_restated}
+        # Other topics lead to other orders.
+        flow = graph.part({impact.app, *restated}, impact.corrected)
+        back = flow.returning()
+        if back:
+            named = ", ".join(map(str, back))
+            message = f"{self._app.name}: corrections return to members from which they follow: {named}"
+            raise ReleaseError(message, hint="Backfill each application by itself, without --downstream.")
+        return tuple(member for member in flow.ordered() if member != impact.app)
 
     def _check_without(self, impact: Impact, reasons: Mapping[str, tuple[str, ...]]) -> None:
         needless = next((name for name in self._without if name not in reasons), None)
@@ -263,8 +270,7 @@ class Restatement:
 
     def _reader(self, member: Member, impact: Impact, graph: ProjectGraph) -> Reader:
         application = self._live(member.name).loaded()
-        changed = {*impact.outputs, *(each.topic for each in impact.changed)}
-        reads = tuple(dict.fromkeys(edge.topic for edge in graph.reads_of(member) if edge.topic in changed))
+        reads = tuple(dict.fromkeys(edge.topic for edge in graph.reads_of(member) if edge.topic in impact.corrected))
         compared: dict[str, Stretch] = {}
         kept: dict[str, str] = {}
         for each in impact.changed:

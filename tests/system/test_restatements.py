@@ -214,7 +214,7 @@ def cluster() -> Iterator[Cluster]:
         yield opened
 
 
-@pytest.mark.parametrize("seed", range(depth(6, 150)))
+@pytest.mark.parametrize("seed", range(depth(4, 150)))
 def test_whatever_follows_is_restated_wherever_the_command_is_killed(seed: int) -> None:
     chosen = random.Random(seed)
     with Cluster(seed=seed) as cluster:

@@ -44,7 +44,7 @@ def riverrun(forking: subprocess.Popen[str], tmp_path: Path) -> Riverrun:
         job = {"arguments": arguments, "environment": environment, "directory": os.getcwd()}  # noqa: PTH109 - as text
         assert forking.stdin is not None
         assert forking.stdout is not None
-        forking.stdin.write(f"{json.dumps(job | {'output': str(tmp_path / 'output'), 'seconds': 300})}\n")
+        forking.stdin.write(f"{json.dumps([job | {'output': str(tmp_path / 'output'), 'seconds': 300}])}\n")
         forking.stdin.flush()
         answer: dict[str, Any] = json.loads(forking.stdout.readline())
         return answer["code"], answer["output"]

@@ -23,7 +23,7 @@ class Stretch:
         end_ms: End of the event times (exclusive), ms since the epoch.
 
     >>> print(Stretch(0, 60_000))
-    from 1970-01-01T00:00:00.000+00:00 to 1970-01-01T00:01:00.000+00:00
+    from the first record to 1970-01-01T00:01:00.000+00:00
     >>> from riverrun.project.graph import Spread
     >>> print(Stretch(60_000, 120_000).spread(Spread(30_000, None)))
     from 1970-01-01T00:00:30.000+00:00 on

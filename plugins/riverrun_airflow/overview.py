@@ -30,7 +30,7 @@ STATES = (DONE, GATED, RUNNING, FAILED, LEFT, EXPIRED)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class OffsetStretch:
     """Consecutive offsets of a partition in one state.
 
     Args:
@@ -58,7 +58,7 @@ class Partition:
     start: int
     end: int
     behind: str
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[OffsetStretch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _judged(release: Release) -> Mapping[TopicPartition, int]:
 
 def stretches_of(
     start: int, committed: int, end: int, runs: Iterable[tuple[str, OffsetRange]], judged: int = 0
-) -> tuple[Stretch, ...]:
+) -> tuple[OffsetStretch, ...]:
     """Return the states of a partition's offsets, from `start`, the first that exists, to `end`, the last stable offset.
 
     >>> from riverrun.records import OffsetRange
@@ -196,7 +196,7 @@ def stretches_of(
     asked = [(RUNNING if state == RUNNING else FAILED, r) for state, r in runs if state != DONE]
     borders = {start, committed, judged, end, *(offset for _, r in asked for offset in (r.start, r.end))}
     cuts = sorted(offset for offset in borders if start <= offset <= end)
-    found = [Stretch(EXPIRED, 0, start)] if start else []
+    found = [OffsetStretch(EXPIRED, 0, start)] if start else []
     for first, behind in pairwise(cuts):
         # Runs come latest first: where two overlap, the later one's state holds.
         covering = (state for state, r in asked if r.start <= first and behind <= r.end)
@@ -204,9 +204,9 @@ def stretches_of(
         # Committed offsets are done, even if a run that had them has failed later.
         state = done if behind <= committed else next(covering, LEFT)
         if found and found[-1].state == state:
-            found[-1] = Stretch(state, found[-1].start, behind)
+            found[-1] = OffsetStretch(state, found[-1].start, behind)
         else:
-            found.append(Stretch(state, first, behind))
+            found.append(OffsetStretch(state, first, behind))
     return tuple(found)
 
 

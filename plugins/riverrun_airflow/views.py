@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.release import Release
     from riverrun.releases.check_log import CheckRecord
     from riverrun.spark.runs import RunRecord
-    from riverrun_airflow.overview import Between, Overview, Partition, Stretch
+    from riverrun_airflow.overview import Between, OffsetStretch, Overview, Partition
 
 _STEPS = "planned", "reprocessed", "gated", "cutting", "live"
 SHOWN_RUNS = 10
@@ -139,7 +139,7 @@ def _partition(each: Partition) -> str:
     )
 
 
-def _stretch(part: Stretch, end: int) -> str:
+def _stretch(part: OffsetStretch, end: int) -> str:
     size = part.end - part.start
     # A tenth of the bar at most, whatever the number of expired offsets: the others would be too narrow to see.
     width = min(size, max(1, (end - part.end) // 9)) if part.state == EXPIRED else size

@@ -125,18 +125,18 @@ def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
 
 def test_offsets_are_expired_gated_done_running_failed_or_left() -> None:
     from riverrun.records import OffsetRange  # noqa: PLC0415
-    from riverrun_airflow.overview import Stretch, stretches_of  # noqa: PLC0415
+    from riverrun_airflow.overview import OffsetStretch, stretches_of  # noqa: PLC0415
 
     runs = [("running", OffsetRange(40, 60)), ("died", OffsetRange(10, 50)), ("done", OffsetRange(60, 90))]
     assert stretches_of(5, 20, 100, runs, judged=15) == (
-        Stretch("expired", 0, 5),
-        Stretch("gated", 5, 15),
-        Stretch("done", 15, 20),
-        Stretch("failed", 20, 40),
-        Stretch("running", 40, 60),
-        Stretch("left", 60, 100),
+        OffsetStretch("expired", 0, 5),
+        OffsetStretch("gated", 5, 15),
+        OffsetStretch("done", 15, 20),
+        OffsetStretch("failed", 20, 40),
+        OffsetStretch("running", 40, 60),
+        OffsetStretch("left", 60, 100),
     )
-    assert stretches_of(7, 7, 7, []) == (Stretch("expired", 0, 7),)
+    assert stretches_of(7, 7, 7, []) == (OffsetStretch("expired", 0, 7),)
 
 
 def test_after_a_failed_run_the_page_says_what_can_be_done() -> None:

@@ -29,7 +29,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int
 
 @pytest.fixture
 def cluster(brokers: Cluster) -> Cluster:
-    """Three brokers that tests of a file share, with all that earlier ones have killed or put to sleep back at work."""
+    """Three brokers that tests of a file share. Those that earlier tests have killed or suspended run again."""
     brokers.mend()
     return brokers
 

@@ -383,7 +383,7 @@ def passed_on(*ways: tuple[str, str]) -> Callable[[StreamsBuilder], Topology]:
         ({"one": [("t0", "b"), ("c", "d")], "two": [("b", "c")]}, "one, two"),
         ({"one": [("t0", "in")]}, "payments, one"),
     ],
-    ids=["to its topic", "through a topic of its own", "by another application", "to the first application"],
+    ids=["to its topic", "through another topic of the reader", "by another application", "to the first application"],
 )
 def test_corrections_that_return_to_a_member_are_refused(
     cluster: Cluster, apps: dict[str, list[tuple[str, str]]], returning: str

@@ -58,7 +58,7 @@ def begin_run(group: Group, *options: str) -> subprocess.Popen[str]:
 
 
 def has_counted(group: Group, records: int) -> bool:
-    """Whether this many records are counted, and not yet all."""
+    """Return whether this many records are counted, and not yet all."""
     return records <= group.total() < group.written
 
 

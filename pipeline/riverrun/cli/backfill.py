@@ -15,8 +15,10 @@ from riverrun.cli.release import AsJson, CommandOutcome, report
 from riverrun.spark.options import BackfillOptions  # noqa: TC001 - gathering reads the annotation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from riverrun.project.backfill import Backfill, BackfillOutcome, BackfillPlan
-    from riverrun.project.restatement import ReaderOutcome, Restatement, RestatementPlan
+    from riverrun.project.restatement import ReaderOutcome, Restatement, RestatementOutcome, RestatementPlan
     from riverrun.releases.repair import Repair
 
 
@@ -83,13 +85,41 @@ def backfill(
 
 
 def _fill(wanted: Backfill, before: _Before, *, as_json: bool) -> None:
+    def ask(found: BackfillPlan) -> None:
+        confirm(f"Backfill {found.interval}?", yes=found.is_empty)
+
+    _carry_out(wanted, before, ask, _document, _done, as_json=as_json)
+
+
+def _restate(wanted: Restatement, before: _Before, *, as_json: bool) -> None:
+    def ask(found: RestatementPlan) -> None:
+        found.require_restatable()
+        confirm(f"Backfill {found.first.interval}, and restate what follows?", yes=False)
+
+    def told(done: RestatementOutcome) -> dict[str, Any]:
+        return {**_done(done.first), "restated": {each.reader.app: _read(each) for each in done.readers}}
+
+    _carry_out(wanted, before, ask, _whole_document, told, as_json=as_json)
+
+
+def _carry_out(
+    wanted: Any,
+    before: _Before,
+    ask: Callable[[Any], None],
+    document: Callable[[Any], dict[str, Any]],
+    told: Callable[[Any], dict[str, Any]],
+    *,
+    as_json: bool,
+) -> None:
+    """Show the plan of a backfill or restatement; or ask about it and carry it out."""
+
     def planned() -> CommandOutcome:
         found = wanted.plan()
-        return CommandOutcome(str(found), _document(found))
+        return CommandOutcome(str(found), document(found))
 
     def filled() -> CommandOutcome:
         done = wanted.run(lambda found: echo(str(found), err=as_json) if before.yes else None)
-        return CommandOutcome(str(done), {**_document(done.plan), **_done(done)})
+        return CommandOutcome(str(done), {**document(done.plan), **told(done)})
 
     if before.plan:
         report(planned, as_json=as_json)
@@ -98,28 +128,7 @@ def _fill(wanted: Backfill, before: _Before, *, as_json: bool) -> None:
     if not before.yes:
         found = wanted.plan()
         echo(str(found), err=as_json)
-        confirm(f"Backfill {found.interval}?", yes=found.is_empty)
-    report(filled, as_json=as_json)
-
-
-def _restate(wanted: Restatement, before: _Before, *, as_json: bool) -> None:
-    def planned() -> CommandOutcome:
-        found = wanted.plan()
-        return CommandOutcome(str(found), _whole_document(found))
-
-    def filled() -> CommandOutcome:
-        done = wanted.run(lambda found: echo(str(found), err=as_json) if before.yes else None)
-        restated = {each.reader.app: _read(each) for each in done.readers}
-        return CommandOutcome(str(done), {**_whole_document(done.plan), **_done(done.first), "restated": restated})
-
-    if before.plan:
-        report(planned, as_json=as_json)
-        return
-    if not before.yes:
-        found = wanted.plan()
-        echo(str(found), err=as_json)
-        found.require_restatable()
-        confirm(f"Backfill {found.first.interval}, and restate what follows?", yes=False)
+        ask(found)
     report(filled, as_json=as_json)
 
 

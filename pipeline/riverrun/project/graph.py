@@ -230,7 +230,7 @@ class ProjectGraph:
 
     def ordered(self) -> tuple[Member, ...]:
         """Return the members so that each comes after those that it reads from; members of a cycle stay as declared."""
-        # Fewer members are upstream of a writer than of its reader; those of its own cycle do not count.
+        # Fewer members are upstream of a writer than of its reader. Members of its cycle do not count.
         upstream = {
             member: sum(member in found and other not in self._below[member] for other, found in self._below.items())
             for member in self.members

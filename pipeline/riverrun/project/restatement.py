@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class RestatedReader:
     """An application that is brought to all corrections of the topics that it reads.
 
     Args:
@@ -75,7 +75,7 @@ class RestatementPlan:
     """
 
     first: BackfillPlan
-    readers: tuple[Reader, ...]
+    readers: tuple[RestatedReader, ...]
     others: tuple[str, ...]
     left_out: Mapping[str, tuple[str, ...]]
     refused: Mapping[str, tuple[str, ...]]
@@ -117,7 +117,7 @@ class ReaderOutcome:
         kept: The reason why rows were not compared, though planned; empty if they were.
     """
 
-    reader: Reader
+    reader: RestatedReader
     run: RunSummary | None = None
     repair: Repair | None = None
     kept: str = ""
@@ -268,7 +268,7 @@ class Restatement:
         named = ", ".join(reasons) or "none"
         raise ConfigError(message, hint=f"Members that cannot be restated: {named}.")
 
-    def _reader(self, member: Member, impact: Impact, graph: ProjectGraph) -> Reader:
+    def _reader(self, member: Member, impact: Impact, graph: ProjectGraph) -> RestatedReader:
         application = self._live(member.name).loaded()
         reads = tuple(dict.fromkeys(edge.topic for edge in graph.reads_of(member) if edge.topic in impact.corrected))
         compared: dict[str, Stretch] = {}
@@ -283,9 +283,9 @@ class Restatement:
                 kept[each.topic] = error.message
             else:
                 compared[each.topic] = each.times
-        return Reader(member.name, reads, compared, kept)
+        return RestatedReader(member.name, reads, compared, kept)
 
-    def _brought(self, reader: Reader) -> ReaderOutcome:
+    def _brought(self, reader: RestatedReader) -> ReaderOutcome:
         live = self._live(reader.app)
         connected = live.on_brokers(live.processing())
         topics = connected.resolved().topology.source_topics
@@ -301,7 +301,7 @@ class Restatement:
         done = process(reader.app, live.config.streams, rest) or drain(connected, rest)
         return self._compared(reader, live, done)
 
-    def _compared(self, reader: Reader, live: ChosenVersion, done: RunSummary | None) -> ReaderOutcome:
+    def _compared(self, reader: RestatedReader, live: ChosenVersion, done: RunSummary | None) -> ReaderOutcome:
         if not reader.compared:
             return ReaderOutcome(reader, done)
         options = replace(self._options, topics=tuple(reader.compared))

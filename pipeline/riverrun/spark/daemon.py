@@ -1,6 +1,6 @@
 """Forks the Python processes of a local Spark. Otherwise each of them loads Riverrun, after each failed attempt as well.
 
-Spark starts it with `-m`, and passes the name of its own worker module.
+Spark starts it with `-m`, and passes the name of the module that runs tasks, `pyspark.worker`.
 """
 
 from __future__ import annotations

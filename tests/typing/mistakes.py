@@ -18,9 +18,11 @@ from riverrun import (
     Materialized,
     Named,
     Processor,
+    ProcessorContext,
     Produced,
     Record,
     SessionWindows,
+    Stores,
     StreamsBuilder,
     Suppressed,
     TableJoined,
@@ -114,3 +116,15 @@ class Words(Processor[str, str]):
 
 
 orders.process(Words)  # E: arg-type
+
+
+AMOUNTS = Stores.key_value_store("amounts", STRING, LONG)
+
+
+class Kept(Processor[str, Order]):
+    def init(self, context: ProcessorContext) -> None:
+        self.amounts = context.get_state_store(AMOUNTS)
+
+    def process(self, record: Record[str, Order]) -> None:
+        self.amounts.put(record.key, record.value)  # E: arg-type
+        self.amounts.fetch(record.key)  # E: attr-defined

@@ -25,6 +25,7 @@ from riverrun import (
     Grouped,
     Joined,
     JoinWindows,
+    KeyValueStore,
     KGroupedStream,
     KStream,
     KTable,
@@ -36,8 +37,12 @@ from riverrun import (
     Record,
     Repartitioned,
     Retry,
+    StoreBuilder,
+    Stores,
     StreamJoined,
     StreamsBuilder,
+    ValueAndTimestamp,
+    WindowStore,
 )
 
 
@@ -195,6 +200,32 @@ class Prices(FixedKeyProcessor[str, Order, float]):
 
     def process(self, record: FixedKeyRecord[str, Order]) -> None:
         self.context.forward(record.with_value(record.value.amount / 100))
+
+
+# Builders of stores know the types of their stores.
+AMOUNTS = Stores.key_value_store("amounts", STRING, LONG)
+LATEST = Stores.timestamped_key_value_store("latest", STRING, JSON(Order))
+MINUTE = timedelta(minutes=1)
+BY_MINUTE = Stores.window_store("by-minute", STRING, LONG, retention=MINUTE, window_size=MINUTE)
+
+
+class Remembered(Processor[str, Order]):
+    @staticmethod
+    def stores() -> list[StoreBuilder]:
+        return [AMOUNTS, LATEST, BY_MINUTE]
+
+    def init(self, context: ProcessorContext) -> None:
+        assert_type(context.get_state_store(AMOUNTS), KeyValueStore[str, int])
+        assert_type(context.get_state_store(LATEST), KeyValueStore[str, ValueAndTimestamp[Order]])
+        assert_type(context.get_state_store(BY_MINUTE), WindowStore[str, int])
+        assert_type(context.get_state_store("amounts"), Any)
+        self.amounts = context.get_state_store(AMOUNTS)
+
+    def process(self, record: Record[str, Order]) -> None:
+        self.amounts.put(record.key, record.value.amount)
+
+
+remembered: KStream[str, Any] = orders.process(Remembered)
 
 
 # A processor that names the types that it forwards determines those of the stream.

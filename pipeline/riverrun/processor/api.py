@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from typing_extensions import TypeVar
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
     from riverrun.processor.metrics import StreamsMetrics
     from riverrun.records import Headers, Record, RecordMetadata, TaskId
+    from riverrun.state.api import StoreBuilder
 
 K_contra = TypeVar("K_contra", contravariant=True)
 V_contra = TypeVar("V_contra", contravariant=True)
 VOut_co = TypeVar("VOut_co", covariant=True)
 K = TypeVar("K")
+S = TypeVar("S")
 V = TypeVar("V")
 
 KIn = TypeVar("KIn")
@@ -75,8 +77,17 @@ class ProcessingContext(Protocol):
     def app_configs_with_prefix(self, prefix: str) -> dict[str, Any]:
         """Return the settings that begin with the prefix, without the prefix."""
 
-    def get_state_store(self, name: str) -> Any:
+    @overload
+    def get_state_store(self, store: StoreBuilder[S]) -> S: ...
+
+    @overload
+    def get_state_store(self, store: str) -> Any: ...
+
+    def get_state_store(self, store: str | StoreBuilder[Any]) -> Any:
         """Return a store connected to this processor, or a global store (read only).
+
+        Args:
+            store: Its name, or its builder: then type checkers know the types of its keys and values.
 
         Raises:
             InvalidStateStoreError: If the store is not connected to this processor.

@@ -13,6 +13,7 @@ from riverrun.processor.api import PunctuationType
 from riverrun.records import Change, is_legal_topic
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.runtime.times import KeptSchedules
+from riverrun.state.api import name_of
 from riverrun.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from riverrun.runtime.failures import Failures
     from riverrun.runtime.ports import Watch
     from riverrun.runtime.times import Schedule
-    from riverrun.state.api import CachedUpdate, Place
+    from riverrun.state.api import CachedUpdate, Place, StoreBuilder
 
 T = TypeVar("T")
 
@@ -188,7 +189,8 @@ class NodeContext:
         self.flush(updates, key_of)
         task.topic, task.partition, task.offset, task.timestamp, task.headers = before
 
-    def get_state_store(self, name: str) -> Any:
+    def get_state_store(self, store: str | StoreBuilder[Any]) -> Any:
+        name = name_of(store)
         if name not in self.stores:
             message = f"Processor {self.node} has no access to StateStore {name} as the store is not connected to it"
             raise InvalidStateStoreError(

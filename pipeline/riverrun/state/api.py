@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from typing_extensions import TypeVar
 
 from riverrun.windows import end_of
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from riverrun.records import Headers, RecordMetadata, TopicPartition, Whole
     from riverrun.serde.api import Serde
+
+S_co = TypeVar("S_co", covariant=True, default=Any)
 
 Puts = dict[str, dict[bytes, bytes | None]]
 """Writes per table name; None deletes."""
@@ -145,8 +149,10 @@ WINDOWED = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.
 
 
 @dataclass(frozen=True, slots=True)
-class StoreBuilder:
+class StoreBuilder(Generic[S_co]):
     """Everything needed to open a store, and nothing that is open (`org.apache.kafka.streams.state.StoreBuilder`).
+
+    `StoreBuilder[S]` says which store it opens, such as `KeyValueStore[str, int]`: `get_state_store` has that type for it.
 
     Args:
         name: Name of the store; its changelog is `<application.id>-<name>-changelog`.
@@ -193,6 +199,11 @@ class StoreBuilder:
     def end_of(self, start: int) -> int:
         """Return the end of the window with this start."""
         return end_of(start, self.window_size_ms) if self.own_end_of is None else self.own_end_of(start)
+
+
+def name_of(store: str | StoreBuilder[Any]) -> str:
+    """Return the name of a store that a processor names, or whose builder it has."""
+    return store.name if isinstance(store, StoreBuilder) else store
 
 
 Place: TypeAlias = "tuple[str | None, int, int]"

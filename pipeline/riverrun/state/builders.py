@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
+    from riverrun.records import ValueAndTimestamp
     from riverrun.serde.api import Serde
+    from riverrun.state.store_types import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -25,7 +27,8 @@ V = TypeVar("V")
 class Stores:
     """Descriptions of stores (`org.apache.kafka.streams.state.Stores`). They open no store.
 
-    `key_value_store` and similar methods return builders, which processors refer to by name. `persistent_…`,
+    `key_value_store` and similar methods return builders, which processors refer to by name, or pass to `get_state_store`
+    for a store with its types. `persistent_…`,
     `in_memory_…` and `lru_map` return suppliers without serdes: for `Materialized` and `StreamJoined`, or as the first
     argument of `key_value_store`. Where Kafka Streams needs a supplier for each builder, a name is enough here:
     `persistent=False` keeps the store in memory.
@@ -134,7 +137,7 @@ class Stores:
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
         ttl: timedelta | None = None,
-    ) -> StoreBuilder:
+    ) -> StoreBuilder[KeyValueStore[K, V]]:
         """Describe a key-value store.
 
         Args:
@@ -183,7 +186,7 @@ class Stores:
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
         ttl: timedelta | None = None,
-    ) -> StoreBuilder:
+    ) -> StoreBuilder[KeyValueStore[K, ValueAndTimestamp[V]]]:
         """Describe a key-value store with the time of each key's last update: `ValueAndTimestamp`.
 
         Arguments are those of `key_value_store`. With a `ttl`, a row lives from its own time.
@@ -216,7 +219,7 @@ class Stores:
         caching: bool = False,
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
-    ) -> StoreBuilder:
+    ) -> StoreBuilder[WindowStore[K, V]]:
         """Describe a window store, which keeps windows of length `window_size` for `retention` behind its highest time.
 
         Other arguments are those of `key_value_store`.
@@ -250,7 +253,7 @@ class Stores:
         caching: bool = False,
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
-    ) -> StoreBuilder:
+    ) -> StoreBuilder[WindowStore[K, ValueAndTimestamp[V]]]:
         """Describe a window store with the time of each window's last update: `ValueAndTimestamp`.
 
         Arguments and errors are those of `window_store`.
@@ -280,7 +283,7 @@ class Stores:
         caching: bool = False,
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
-    ) -> StoreBuilder:
+    ) -> StoreBuilder[SessionStore[K, V]]:
         """Describe a session store, which keeps a session for `retention` behind the highest end of a session in the store.
 
         Other arguments are those of `key_value_store`.
@@ -312,7 +315,7 @@ class Stores:
         persistent: bool = True,
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
-    ) -> StoreBuilder:
+    ) -> StoreBuilder[VersionedKeyValueStore[K, V]]:
         """Describe a versioned key-value store: values with the times from which they are valid. Never cached.
 
         Values can be looked up, and put late, for `history_retention`. Other arguments are those of `key_value_store`.

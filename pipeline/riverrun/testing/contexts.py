@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from riverrun.arguments import PUNCTUATOR
 from riverrun.errors import InvalidStateStoreError, StreamsError, TopologyError
@@ -11,7 +11,7 @@ from riverrun.processor.metrics import StreamsMetrics, metric_config
 from riverrun.processor.stats import RecordingLevel
 from riverrun.records import RecordMetadata, TaskId
 from riverrun.runtime.context import TaskContext
-from riverrun.state.api import StoreBuilder
+from riverrun.state.api import StoreBuilder, name_of
 from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
 from riverrun.testing.driver import MockClock
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from riverrun.config import StreamsConfig
     from riverrun.processor.api import FixedKeyProcessorContext, FixedKeyRecord, ProcessorContext, PunctuationType
     from riverrun.records import Record
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +208,19 @@ class MockProcessorContext:
         self._stores[opened.name] = opened
         return opened
 
-    def get_state_store(self, name: str) -> Any:
-        """Return a store that was added.
+    @overload
+    def get_state_store(self, store: StoreBuilder[S]) -> S: ...
+
+    @overload
+    def get_state_store(self, store: str) -> Any: ...
+
+    def get_state_store(self, store: str | StoreBuilder[Any]) -> Any:
+        """Return a store that was added, by its name or its builder.
 
         Raises:
             InvalidStateStoreError: If there is no such store.
         """
+        name = name_of(store)
         if name not in self._stores:
             message = f"The context has no StateStore {name}"
             raise InvalidStateStoreError(message, hint="Call add_state_store before the processor's init.")

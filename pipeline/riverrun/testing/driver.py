@@ -6,7 +6,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from riverrun.errors import ConfigError, InvalidStateStoreError, SetAsideError, StreamsError
 from riverrun.processor.handlers import error_handlers, global_error_handlers
@@ -20,7 +20,7 @@ from riverrun.runtime.serde_places import with_places
 from riverrun.runtime.state_manager import GlobalState
 from riverrun.runtime.task import Task
 from riverrun.serde.api import SerdePlace, placed
-from riverrun.state.api import StoreKind
+from riverrun.state.api import StoreKind, name_of
 from riverrun.state.memory import MemoryBackend
 from riverrun.testing.attempts import Attempts
 from riverrun.testing.lookups import VirtualLookups
@@ -39,11 +39,13 @@ if TYPE_CHECKING:
     from riverrun.records import Headers, ValueAndTimestamp
     from riverrun.runtime.recorded_answers import Answers
     from riverrun.serde.api import Serde
+    from riverrun.state.api import StoreBuilder
     from riverrun.state.store_types import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
     from riverrun.topology.topology import Topology
 
 K = TypeVar("K")
 V = TypeVar("V")
+S = TypeVar("S")
 
 # Each driver has its own schema registry, in memory under a URL with its number: tests must not share schemas.
 _DRIVERS = count()
@@ -333,12 +335,19 @@ class TopologyTestDriver:
         if self._caching is not None:
             self._caching.committed_at_ms = self._clock.time_ms
 
-    def get_state_store(self, name: str) -> Any:
-        """Return a store of any kind, to read it or to set up a test.
+    @overload
+    def get_state_store(self, store: StoreBuilder[S]) -> S: ...
+
+    @overload
+    def get_state_store(self, store: str) -> Any: ...
+
+    def get_state_store(self, store: str | StoreBuilder[Any]) -> Any:
+        """Return a store of any kind, by its name or its builder, to read it or to set up a test.
 
         Raises:
             InvalidStateStoreError: If the topology has no such store.
         """
+        name = name_of(store)
         stores = self.get_all_state_stores()
         if name not in stores:
             message = f"The topology has no store {name}"

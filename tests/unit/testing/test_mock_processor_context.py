@@ -123,6 +123,7 @@ def test_stores_are_kept_whatever_their_builders_say(persistent: bool, caching: 
     assert (store.get("foo"), store.get("bar"), store.get("all")) == (5, 50, 55)
     assert dict(store.all()) == {"foo": 5, "bar": 50, "all": 55}
     assert context.get_state_store("my-state") is store
+    assert context.get_state_store(builder) is store
 
 
 @pytest.mark.parametrize(

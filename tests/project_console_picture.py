@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NOW = 1_767_261_600_000
 MINUTE = 60_000
 POINTS = 25
-SIZE = (1100, 1800)
+SIZE = (1280, 1800)
 STEPS = (("none", "planned"), ("planned", "reprocessed"), ("reprocessed", "gated"))
 BY = "ann@laptop"
 
@@ -147,7 +147,7 @@ def between() -> dict[str, Any]:
 
 
 class Looks:
-    """Each look comes a moment later, and sees another lag."""
+    """Each look comes a moment later, and sees another lag and further commits."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -156,7 +156,10 @@ class Looks:
         """Look."""
         self._count += 1
         found = project()
-        found["apps"][0]["versions"][0]["lag"] = 200 + (self._count * 53) % 190
+        clicks, _, sessions = (app["versions"][0] for app in found["apps"])
+        clicks["lag"] = 200 + (self._count * 53) % 190
+        clicks["committed"] = 21_000 * self._count + (self._count * 37) % 1900
+        sessions["committed"] = 4_100 * self._count
         return found | {"at": NOW + 5_000 * self._count}
 
 

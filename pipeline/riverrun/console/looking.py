@@ -291,7 +291,8 @@ _SHARE = 4
 _LONGEST_PAUSE_SECONDS = 10.0
 _UNWATCHED_SECONDS = 30.0
 _MOST_APPS = 200
-"""Maximum number of applications whose lag is remembered."""
+"""Maximum number of applications whose lag and rate are remembered."""
+_SERIES_OF_AN_APP = 2
 _END_SECONDS = 2.0
 
 
@@ -308,7 +309,7 @@ class ProjectWatch:
         self._every_s = every_s
         self._wanted_at = float("-inf")
         self._is_wanted, self._ends = threading.Event(), threading.Event()
-        self._ring = Ring(KEPT_MS // int(EVERY_SECONDS * 1000), _MOST_APPS)
+        self._ring = Ring(KEPT_MS // int(EVERY_SECONDS * 1000), _SERIES_OF_AN_APP * _MOST_APPS)
         self._latest: dict[str, Any] = {"at": None}
         self._encoded = _event(self._latest)
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -327,7 +328,7 @@ class ProjectWatch:
         return self._encoded
 
     def since(self, at_ms: int) -> dict[str, Any]:
-        """Return the lags of live versions at the polls after a time (ms since the epoch), as a JSON object."""
+        """Return lags and rates of live versions at the polls after a time (ms since the epoch), as a JSON object."""
         looked_ms = self._latest["at"] or 0
         every_ms = int(self._latest.get("every_s", self._every_s) * 1000)
         return {"looked_at": looked_ms, "every_ms": every_ms, "kept_ms": KEPT_MS, **self._ring.since(at_ms)}
@@ -345,14 +346,25 @@ class ProjectWatch:
                 self._is_wanted.wait()
                 continue
             begun, used = time.monotonic(), time.process_time()
-            found = self._looked()
+            found = self._with_rates(self._looked())
             took, load = time.monotonic() - begun, time.process_time() - used
             pause = min(max(self._every_s, _SHARE * load), max(self._every_s, _LONGEST_PAUSE_SECONDS))
             if not found.get("error") and found["at"] is not None:
-                self._ring.add(found["at"], _lags(found))
+                self._ring.add(found["at"], _lags(found) | _rates(found))
             self._latest = found | {"took_s": round(took, 2), "every_s": round(took + pause, 1)}
             self._encoded = _event(self._latest)
             self._ends.wait(pause)
+
+    def _with_rates(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Add to each application how many offsets its live version has committed per second since the last poll."""
+        before = {app["name"]: app for app in self._latest.get("apps", ())}
+        elapsed_ms = (found["at"] or 0) - (self._latest["at"] or 0)
+        # A failed poll repeats what was seen before, which is no standstill.
+        if found.get("error") or self._latest.get("error") or elapsed_ms <= 0:
+            return found
+        for app in found.get("apps", ()):
+            app["rate"] = _rate(app, before.get(app["name"], {}), elapsed_ms)
+        return found
 
     def _looked(self) -> dict[str, Any]:
         try:
@@ -365,8 +377,26 @@ class ProjectWatch:
 
 def _lags(found: Mapping[str, Any]) -> dict[str, float]:
     """Return the lag of the live version of each application."""
-    live = ((app["name"], version) for app in found.get("apps", ()) for version in app["versions"] if version["live"])
-    return {f"lag/{name}": version["lag"] for name, version in live if "lag" in version}
+    live = {app["name"]: _live(app) for app in found.get("apps", ())}
+    return {f"lag/{name}": version["lag"] for name, version in live.items() if "lag" in version}
+
+
+def _rates(found: Mapping[str, Any]) -> dict[str, float]:
+    return {f"rate/{app['name']}": app["rate"] for app in found.get("apps", ()) if app.get("rate") is not None}
+
+
+def _rate(app: Mapping[str, Any], before: Mapping[str, Any], elapsed_ms: int) -> float | None:
+    """Return the offsets per second that the live version of an application has committed; None if that is unknown."""
+    now, then = _live(app), _live(before)
+    if now.get("id") != then.get("id") or "committed" not in now or "committed" not in then:
+        return None
+    # Offsets go back if an operator sets them, or a topic is created again.
+    committed: int = now["committed"] - then["committed"]
+    return max(0.0, committed * 1000 / elapsed_ms)
+
+
+def _live(app: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((version for version in app.get("versions", ()) if version.get("live")), {})
 
 
 def _event(found: dict[str, Any]) -> bytes:

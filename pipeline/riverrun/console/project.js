@@ -1,14 +1,14 @@
 // The console of a project: all applications, bounded runs, and one application with its instances, lag and release.
 import { showBetween } from "/between.js";
 import { Chart, Past, short, unit } from "/charts.js";
-import { ask, byId, element, fill, isAddress, link, number, setText, span, start, time } from "/page.js";
+import { ask, byId, element, fill, isAddress, link, number, setText, span, start, time, tint } from "/page.js";
 import { showRelease } from "/releases.js";
 import { drawTimeline } from "/timeline.js";
 
 let last = null;
 const past = new Past();
 let charted = null;
-let chart = null;
+let charts = [];
 let chosen = null;
 let between = ""; // the name of the graph that is shown, or asked for
 
@@ -33,6 +33,8 @@ function lagOf(app) {
   return known?.lag === undefined ? "" : known.beyond || number(known.lag);
 }
 
+const rateOf = (app) => (app.rate === undefined || app.rate === null ? "" : number(app.rate));
+
 function releaseOf(app) {
   const release = app.release;
   if (!release || release.step === "none") return "";
@@ -51,14 +53,24 @@ const troubles = (app) => [app.error, ...(app.needs ?? []), ...app.versions.flat
 function showApps() {
   const body = byId("apps");
   fill(body, last.apps.map((app) => [
-    app.name, app.release?.live ?? "", workers(app), lagOf(app), releaseOf(app), lastRun(app), troubles(app)[0] ?? "",
+    app.name, troubles(app)[0] ?? "", app.release?.live ?? "", workers(app), rateOf(app), lagOf(app), releaseOf(app), lastRun(app),
   ]));
   const name = chosenName();
   last.apps.forEach((app, at) => {
     const made = link(body.rows[at].cells[0], `#${encodeURIComponent(app.name)}`);
     if (app.name === name) made.setAttribute("aria-current", "true");
     else made.removeAttribute("aria-current");
+    colour(app, body.rows[at]);
   });
+}
+
+// Colours repeat what the texts say.
+function colour(app, row) {
+  const run = last.runs.find((each) => each.app === app.name);
+  const waits = app.release?.verdict?.needs_approval || app.release?.held;
+  tint(row.cells[1], troubles(app).length ? "is-failed" : "");
+  tint(row.cells[6], waits ? "is-warnings" : "");
+  tint(row.cells[7], run && ["failed", "died"].includes(run.state) ? "is-failed" : "");
 }
 
 function showRuns() {
@@ -67,6 +79,7 @@ function showRuns() {
     time(run.started_ms), `${run.app} ${run.version}`, run.gate ? `${run.state}, ${run.gate}` : run.state, run.ended_ms === null ? "" : span(run.ended_ms - run.started_ms),
     number(run.slices), number(run.records_in), number(run.records_out), number(run.dropped), run.by, run.error ?? "",
   ]));
+  last.runs.forEach((run, at) => tint(byId("runs").rows[at].cells[2], ["failed", "died"].includes(run.state) ? "is-failed" : ""));
 }
 
 function showInstances(app) {
@@ -79,6 +92,7 @@ function showInstances(app) {
     each.error || !each.waiting ? "" : number(each.waiting), each.error ? "" : number(each.processed),
   ]));
   known.forEach((each, at) => {
+    tint(body.rows[at].cells[2], each.error || each.member === false ? "is-failed" : "");
     if (isAddress(each.server)) link(body.rows[at].cells[0], `${each.version.scheme}://${each.server}/`);
   });
   const members = app.versions.reduce((sum, version) => sum + (version.members ?? 0), 0);
@@ -91,9 +105,10 @@ function showLag(app) {
   if (charted !== app.name) {
     charted = app.name;
     byId("charts").replaceChildren();
-    chart = new Chart(byId("charts"), `Lag of ${app.name}`, { text: unit("offsets"), axis: short, lines: [[`lag/${app.name}`]] });
+    charts = [["Speed", "offsets/s", "rate"], ["Lag", "offsets", "lag"]].map(([title, of, name]) => (
+      new Chart(byId("charts"), `${title} of ${app.name}`, { text: unit(of), axis: short, lines: [[`${name}/${app.name}`]] })));
   }
-  chart.draw(past, past.keptMs);
+  charts.forEach((chart) => chart.draw(past, past.keptMs));
   fill(byId("inputs"), app.versions.flatMap((version) => (version.inputs ?? []).map((input) => [
     input.partition, version.version, input.committed === null ? "none" : String(input.committed), String(input.end), input.beyond || number(input.lag),
   ])));
@@ -136,11 +151,12 @@ async function followGraph(name) {
 
 async function followPast() {
   if (!past.add(await (await ask(`/history?since=${past.lookedAt}`)).json())) return;
-  if (charted !== null) chart.draw(past, past.keptMs);
+  charts.forEach((chart) => chart.draw(past, past.keptMs));
 }
 
 window.addEventListener("hashchange", () => {
-  if (!last || location.hash === "#main") return;
+  // The menu and the skip link have other names.
+  if (!last?.apps.some((app) => `#${encodeURIComponent(app.name)}` === location.hash)) return;
   showApps();
   showApp();
   byId("app-title").focus();

@@ -110,6 +110,7 @@ def lag_object(lags: list[InputLag]) -> dict[str, Any]:
     own = [each for each in lags if not each.is_internal]
     return {
         "lag": sum(each.lag for each in own),
+        "committed": sum(each.committed or 0 for each in own),
         "beyond": total_text(own, "behind") if any(each.beyond for each in own) else "",
         "internal_lag": sum(each.lag for each in lags if each.is_internal),
         "partitions": len(lags),

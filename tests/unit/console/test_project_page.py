@@ -289,6 +289,34 @@ def test_a_browser_shows_applications_runs_and_releases(page: Chrome) -> None:
         assert console.complaints() == []
 
 
+def test_the_menu_leads_to_each_section_and_keeps_the_application(page: Chrome) -> None:
+    with served(Looking(project())) as address:
+        console = Page(page, address)
+        console.wait_for("app-title", "clicks")
+        page.find_element(By.LINK_TEXT, "broken").click()
+        console.wait_for("app-title", "broken")
+        names = [each.text for each in page.find_elements(By.CSS_SELECTOR, "#menu a")]
+        assert names == ["Applications", "Topics between applications", "Bounded runs", "Application"]
+        page.find_element(By.LINK_TEXT, "Bounded runs").click()
+        assert page.current_url.endswith("#runs-title")
+        assert console.text("app-title") == "Application broken"
+        assert page.switch_to.active_element.get_attribute("id") != "app-title"
+
+
+def test_trouble_has_a_colour_and_so_has_what_waits_for_a_person(page: Chrome) -> None:
+    with served(Looking(project())) as address:
+        console = Page(page, address)
+        console.wait_for("apps", "stable")
+        cells = page.find_elements(By.CSS_SELECTOR, "#apps .is-failed, #apps .is-warnings")
+        assert [(each.get_attribute("class"), each.text) for each in cells] == [
+            ("is-warnings", "v2: gated"),
+            ("is-failed", HOSTILE),
+        ]
+        console.open()
+        failed = page.find_elements(By.CSS_SELECTOR, "#runs .is-failed")
+        assert [each.text for each in failed] == ["failed", "died"]
+
+
 def test_another_application_is_chosen_by_its_link_and_stays(page: Chrome) -> None:
     look = Looking(project())
     with served(look) as address:

@@ -83,6 +83,11 @@ export function fill(body, rows) {
   rows.forEach((cells, at) => sameRow(body.rows[at] ?? body.insertRow(), cells));
 }
 
+// Give a cell the colour of trouble, of doubt, or none.
+export function tint(cell, is) {
+  if (cell.className !== is) cell.className = is;
+}
+
 // Turn a cell's text into a link, once: a link that has the focus stays.
 export function link(cell, href) {
   if (!cell.firstElementChild) cell.replaceChildren(element("a", cell.textContent, { href }));
@@ -124,6 +129,23 @@ export function drawPicture(place, text, hint) {
   return picture;
 }
 
+// --- the menu
+
+const menu = new Map(); // the link to each section
+
+function addMenu() {
+  for (const section of document.querySelectorAll("main section[aria-labelledby]")) {
+    const title = byId(section.getAttribute("aria-labelledby"));
+    menu.set(section, element("a", title.textContent, { href: `#${title.id}`, hidden: "" }));
+  }
+  byId("menu").append(...menu.values());
+}
+
+// Show the links to the sections that are not hidden.
+function showMenu() {
+  for (const [section, entry] of menu) entry.hidden = section.hidden;
+}
+
 // --- asking
 
 // Ask for a path; with a body, in JSON, by POST.
@@ -158,7 +180,9 @@ async function read(path, signal, show) {
     const events = text.split("\n\n");
     text = events.pop();
     const data = events.findLast((event) => event.includes("data: "))?.split("\n").find((line) => line.startsWith("data: "));
-    if (data) show(JSON.parse(data.slice(6)));
+    if (!data) continue;
+    show(JSON.parse(data.slice(6)));
+    showMenu();
   }
 }
 
@@ -199,6 +223,7 @@ async function follow(path, load, show) {
       await load();
       byId("login").hidden = true;
       byId("main").hidden = false;
+      showMenu();
       await read(path, looked.signal, show);
       setText(byId("connection"), "The connection has ended; trying again");
     } catch (error) {
@@ -233,6 +258,7 @@ function addLogin(who, section) {
 // Show a page whose server may ask for a token: `who` asks, for one of a section of streams.toml.
 export function start(path, load, show, who, section) {
   setText(byId("connection"), "Connecting");
+  addMenu();
   addLogin(who, section).addEventListener("submit", (event) => {
     event.preventDefault();
     token = byId("token").value.trim();

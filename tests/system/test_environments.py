@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun import LONG, STRING
+from riverrun import LONG, STRING, Materialized
 from riverrun.errors import ConfigError, ReleaseError, UnderWayError
 from riverrun.project.environment_records import EnvironmentState
 from riverrun.records import TopicPartition
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from riverrun import Riverrun, StreamsBuilder, Topology
     from riverrun.project.environment import Environment
+    from riverrun.simulation.cluster import ClusterHost
 
 MINUTE_MS = 60_000
 LONG_ENOUGH = timedelta(hours=2)
@@ -143,14 +145,19 @@ def create(scene: Scene, version: str, chosen: random.Random) -> None:
 def drop(scene: Scene, chosen: random.Random) -> None:
     """Drop the environment likewise, and look for what is left."""
     for _ in range(chosen.randint(0, 2)):
-        host = scene.cluster.start("killed", scene.dev.drop)
+        host = scene.cluster.start("killed", lambda: drop_if_it_exists(scene))
         scene.cluster.advance(timedelta(milliseconds=chosen.randrange(300)))
         host.kill()
-    finish(scene, lambda: scene.project.environments() and scene.dev.drop())
+    finish(scene, lambda: drop_if_it_exists(scene))
     admin = scene.project.cluster.admin
     assert admin.list_topics(IN_DEV) == []
     assert scene.project.environments() == []
     assert not [each for each in scene.project.app("payments").state.directories() if "env" in each.name]
+
+
+def drop_if_it_exists(scene: Scene) -> None:
+    if scene.project.environments():
+        scene.dev.drop()
 
 
 def finish(scene: Scene, work: Any) -> None:
@@ -164,3 +171,205 @@ def finish(scene: Scene, work: Any) -> None:
         else:
             return
     raise AssertionError
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(seed=3) as opened:
+        yield opened
+
+
+SUMS, COUNTS, AFTER_SUMS = (
+    Step("group", ("t0",), "sums"),
+    Step("count", ("t0",), "counts"),
+    Step("map", ("sums",), "more"),
+)
+
+
+@pytest.fixture
+def scene(cluster: Cluster) -> Scene:
+    """Applications that have processed everything, of which one reads what another one has read from payments."""
+    found = Scene(cluster, (SUMS, AFTER_SUMS, COUNTS))
+    found.pay(range(10), 1)
+    found.run()
+    return found
+
+
+def test_a_plan_says_what_is_made_and_makes_nothing(scene: Scene) -> None:
+    before = scene.project.cluster.admin.list_topics()
+    assert str(scene.dev.plan({"payments": "v2"}, without=["to-sums"])).splitlines() == [
+        "environment dev",
+        "members, in this order:",
+        "  payments v2 (v1 is live): named; state and group riverrun-env.dev.payments-v2",
+        "  to-counts v1: reads t0; state and group riverrun-env.dev.to-counts-v1",
+        "topics:",
+        "  riverrun-env.dev.counts: 2 partitions; keeps the last record of each key until it is dropped",
+        "  riverrun-env.dev.t0: 2 partitions; keeps every record until it is dropped",
+        "processes 40 offsets of external inputs, and what follows from them",
+        "up to in-0@18,in-1@22",
+        "left out:",
+        "  to-sums",
+    ]
+    assert scene.project.cluster.admin.list_topics() == before
+    assert scene.project.environments() == []
+
+
+def test_an_update_brings_an_environment_to_where_the_live_versions_stand(scene: Scene) -> None:
+    scene.dev.create({"payments": None})
+    scene.pay(range(10, 12), 2)
+    scene.run()
+    behind = scene.dev.differences(limit=1)
+    assert {each.app: each.is_at_one_place for each in behind}["payments"] is False
+    scene.dev.update()
+    after = scene.dev.differences()
+    assert all(each.is_at_one_place for each in after)
+    assert [dict(output.changes) for each in after for output in each.outputs] == [{}, {}, {}, {}]
+    assert scene.tables(IN_DEV) == scene.tables()
+
+
+def test_all_members_process_the_same_records_if_live_versions_stand_at_several_places(scene: Scene) -> None:
+    scene.project.app("late", reads_in_twice, outputs={"late": "table"}, config=UNCACHED)
+    scene.cluster.create_topic("late", 2)
+    scene.pay(range(10, 12), 2)
+    scene.project.app("late").run()
+    scene.dev.create({"payments": None, "late": None})
+    assert {each.app: each.is_at_one_place for each in scene.dev.differences()}["late"]
+    scene.run()
+    assert scene.tables(IN_DEV) == scene.tables()
+
+
+def reads_in_twice(builder: StreamsBuilder) -> Topology:
+    builder.stream("in", ROWS).map_values(lambda value: value * 2).to("late", OUT)
+    return builder.build()
+
+
+def reads_in_all_ways(builder: StreamsBuilder) -> Topology:
+    """Read topics of other applications by a pattern, as a global table, and as a table whose topic is its changelog."""
+    everywhere = builder.global_table("sums", ROWS)
+    rows = builder.table("more", ROWS, Materialized(STRING, LONG, name="rows"))
+    found = builder.stream(re.compile(r"t[0-9]|riverrun-env\..*"), ROWS)
+    looked_up = found.left_join(everywhere, lambda a, b: a * 10_000 + (b or 0), key_selector=lambda key, _value: key[0])
+    looked_up.to("looked-up", OUT)
+    rows.map_values(lambda value: value * 3).to_stream().to("tripled", OUT)
+    return builder.build()
+
+
+def test_a_member_reads_topics_of_others_in_whatever_way_it_reads_the_public_ones(scene: Scene) -> None:
+    outputs, topics = {"looked-up": "table", "tripled": "table"}, ("looked-up", "tripled")
+    for topic in topics:
+        scene.cluster.create_topic(topic, 2)
+    config = {**UNCACHED, "topology.optimization": "all"}
+    scene.project.app("reader", reads_in_all_ways, outputs=outputs, config=config)
+    scene.run()
+    scene.dev.create({"payments": "v2"})
+    paid, sums = (scene.cluster.table(f"{IN_DEV}{topic}", STRING, LONG) for topic in ("t0", "sums"))
+    found = {topic: scene.cluster.table(f"{IN_DEV}{topic}", STRING, LONG) for topic in topics}
+    assert found["looked-up"] == {key: value * 10_000 + sums[key[0]] for key, value in paid.items()}
+    assert found["tripled"] == {key: (value + 1) * 3 for key, value in sums.items()}
+    public = scene.public()
+    scene.project.app("reader").run()
+    assert scene.public() == public, "a public pattern passes over topics of environments"
+    tables = {topic: scene.cluster.table(topic, STRING, LONG) for topic in topics}
+    scene.project.environment("same").create({"payments": None})
+    assert tables == {topic: scene.cluster.table(f"riverrun-env.same.{topic}", STRING, LONG) for topic in topics}
+
+
+def test_of_two_commands_at_once_one_is_refused(scene: Scene) -> None:
+    hosts = [scene.cluster.start(name, lambda: scene.dev.create({"payments": "v2"})) for name in ("one", "other")]
+    ended = [ended_with(host) for host in hosts]
+    assert [type(each) for each in ended if each is not None] == [UnderWayError]
+    scene.dev.update()
+    assert [each.state for each in scene.project.environments()] == [EnvironmentState.READY]
+
+
+def ended_with(host: ClusterHost) -> BaseException | None:
+    try:
+        host.join(LONG_ENOUGH)
+    except UnderWayError as error:
+        return error
+    return None
+
+
+def test_an_environment_that_is_dropped_meanwhile_is_computed_no_further(scene: Scene) -> None:
+    host = scene.cluster.start("creates", lambda: scene.dev.create({"payments": "v2"}))
+    scene.cluster.wait_until(lambda: scene.cluster.table(f"{IN_DEV}t0", STRING, LONG) != {}, LONG_ENOUGH)
+    for _ in range(3):
+        dropped = scene.cluster.start("drops", lambda: drop_if_it_exists(scene))
+        ended_with(dropped)
+    assert isinstance(ended_with(host), UnderWayError)
+    drop_if_it_exists(scene)
+    assert scene.project.cluster.admin.list_topics(IN_DEV) == []
+
+
+def chooses(builder: StreamsBuilder) -> Topology:
+    builder.stream("t0", ROWS).to(lambda key, _value, _context: f"t-{key}", OUT)
+    return builder.build()
+
+
+def returns(builder: StreamsBuilder) -> Topology:
+    builder.stream("more", ROWS).filter(lambda _key, value: value < 0).to("t0", OUT)
+    return builder.build()
+
+
+def writes_more(builder: StreamsBuilder) -> Topology:
+    builder.stream("in", ROWS).to("t0", OUT)
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (chooses, r"riverrun-env\.dev\.other would write to KSTREAM-SINK-\d+, which is no topic of its environment"),
+        (returns, "records return to applications that have written them: payments|to-sums"),
+        (writes_more, "t0 is written by payments, and by other, which is no part of dev"),
+    ],
+)
+def test_what_cannot_be_an_environment_is_refused_before_anything_begins(
+    scene: Scene, build: Any, message: str
+) -> None:
+    scene.project.app("other", build, config=UNCACHED)
+    with pytest.raises(ReleaseError, match=message):
+        scene.dev.create({"payments": "v2"})
+    assert scene.project.cluster.admin.list_topics(IN_DEV) == []
+    assert scene.project.environments() == []
+
+
+@pytest.mark.parametrize(
+    ("apps", "without", "message"),
+    [
+        ({"nobody": None}, [], "has no application 'nobody'"),
+        ({"payments": "v3"}, [], "payments has no version 'v3'"),
+        ({"payments": None}, ["payments"], "payments need not be left out: it does not follow"),
+        ({}, [], "dev needs an application"),
+    ],
+)
+def test_members_that_are_not_known_are_refused(scene: Scene, apps: Any, without: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        scene.dev.plan(apps, without=without)
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a_b", "a b", "x" * 41])
+def test_names_that_could_be_taken_for_others_are_refused(scene: Scene, name: str) -> None:
+    with pytest.raises(ConfigError, match="An environment cannot have the name"):
+        scene.project.environment(name)
+
+
+def test_an_environment_that_exists_has_other_members_or_other_code_only_once_it_is_dropped(scene: Scene) -> None:
+    scene.dev.create({"payments": "v2"})
+    with pytest.raises(ReleaseError, match="Environment dev exists, with other members: payments v2, to-sums v1"):
+        scene.dev.create({"payments": "v1"})
+    scene.project.app("payments", payments(2), versions={"v2": payments(7)}, outputs={"t0": "table"}, config=UNCACHED)
+    with pytest.raises(ReleaseError, match="The code of payments has changed since environment dev was created"):
+        scene.dev.update()
+    scene.dev.drop()
+    with pytest.raises(ConfigError, match="There is no environment dev"):
+        scene.dev.drop()
+
+
+def test_records_that_brokers_have_deleted_are_named_and_left_out_only_if_that_is_allowed(scene: Scene) -> None:
+    scene.project.cluster.admin.delete_records({TopicPartition("in", 0): 5})
+    with pytest.raises(ReleaseError, match="Environment dev would lack records: in-0 begins at offset 5"):
+        scene.dev.create({"payments": "v2"})
+    scene.dev.create({"payments": "v2"}, allow_lost=True)
+    scene.dev.update()
+    assert [each.allows_lost for each in scene.project.environments()] == [True]

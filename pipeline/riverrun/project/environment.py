@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from riverrun.config import OutputKind
-from riverrun.errors import BrokerError, ConfigError, ReleaseError
+from riverrun.errors import BrokerError, ConfigError, ReleaseError, StreamsError
 from riverrun.hosting.alone import await_no_sole_host, group_of, require_no_sole_host
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.state_schemas import forget
@@ -318,17 +318,22 @@ class Environment:
         return self._registry.write(record, before)
 
     def _computed(self, plan: EnvironmentPlan, record: EnvironmentRecord) -> EnvironmentOutcome:
-        registry, admin = self._registry, self._cluster.admin
+        registry = self._registry
+
+        def check() -> None:
+            registry.require(self.name, record)
+
         self._require_equal(plan)
-        registry.require(self.name, record)
-        admin.create_topics(each.spec for each in plan.topics)
-        runs: dict[str, RunSummary] = {}
-        for each in plan.members:
-            summary = self._brought(each.connected(admin), plan.vector, lambda: registry.require(self.name, record))
-            if summary is not None:
-                runs[each.app] = summary
+        check()
+        try:
+            self._cluster.admin.create_topics(each.spec for each in plan.topics)
+            runs = {each.app: self._brought(each, plan.vector, check) for each in plan.members}
+        except StreamsError:
+            # Once another command drops the environment, its topics go missing: that is the cause to be told.
+            check()
+            raise
         registry.write(replace(record, state=EnvironmentState.READY), record)
-        return EnvironmentOutcome(plan, runs)
+        return EnvironmentOutcome(plan, {app: summary for app, summary in runs.items() if summary is not None})
 
     def _require_equal(self, plan: EnvironmentPlan) -> None:
         """Make sure that topics have as many partitions as the public ones, which may have grown."""
@@ -338,10 +343,9 @@ class Environment:
                 message = f"{each.public} has {each.partitions} partitions by now, and {each.name} {found[each.name]}"
                 raise ReleaseError(message, hint=f"riverrun env drop {self.name}, then create it again.")
 
-    def _brought(
-        self, connected: ConnectedApplication, vector: OffsetVector, check: Callable[[], None]
-    ) -> RunSummary | None:
+    def _brought(self, member: EnvironmentMember, vector: OffsetVector, check: Callable[[], None]) -> RunSummary | None:
         """Process with a member up to the vector, and its other inputs up to their ends."""
+        connected = member.connected(self._cluster.admin)
         admin = connected.admin
         tps = partitions_of(admin, connected.topology.source_topics)
         # A global table is read by each host for itself.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from riverrun.arguments import users_line
-from riverrun.topology.nodes import ProcessorNode, SinkNode, SourceNode
+from riverrun.topology.nodes import SinkNode, SourceNode
 
 if TYPE_CHECKING:
     import re
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.nodes import GlobalStore, Node, RepartitionTopic
-
-_Node = TypeVar("_Node", SourceNode, ProcessorNode, SinkNode)
 
 
 @dataclass(slots=True)
@@ -76,7 +74,7 @@ class Parts:
             for name, store in self.stores.items()
         }
         found.global_stores = {
-            name: replace(declared, source=_elsewhere(declared.source, topics))
+            name: replace(declared, source=_source_elsewhere(declared.source, topics))
             for name, declared in self.global_stores.items()
         }
         return found
@@ -136,11 +134,15 @@ class Parts:
         ]
 
 
-def _elsewhere(node: _Node, topics: Mapping[str, str]) -> _Node:
+def _elsewhere(node: Node, topics: Mapping[str, str]) -> Node:
     match node:
         case SourceNode():
-            return replace(node, topics=tuple(topics.get(topic, topic) for topic in node.topics))
+            return _source_elsewhere(node, topics)
         case SinkNode(topic=str() as topic):
             return replace(node, topic=topics.get(topic, topic))
         case _:
             return node
+
+
+def _source_elsewhere(source: SourceNode, topics: Mapping[str, str]) -> SourceNode:
+    return replace(source, topics=tuple(topics.get(topic, topic) for topic in source.topics))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
 from riverrun import LONG, STRING, Materialized
+from riverrun.cli.main import app
 from riverrun.errors import ConfigError, ReleaseError, UnderWayError
 from riverrun.project.environment_records import EnvironmentState
 from riverrun.records import TopicPartition
@@ -19,10 +22,12 @@ from tests.system.test_restatements import OF_ONE, OF_TWO, OUT, PEOPLE, ROWS, St
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from riverrun import Riverrun, StreamsBuilder, Topology
     from riverrun.project.environment import Environment
     from riverrun.simulation.cluster import ClusterHost
+    from tests.brokers import Broker
 
 MINUTE_MS = 60_000
 LONG_ENOUGH = timedelta(hours=2)
@@ -112,7 +117,7 @@ def computed(steps: tuple[Step, ...], live: str, seed: int) -> Tables:
 
 
 @pytest.mark.parametrize("seed", range(depth(4, 150)))
-def test_an_environment_is_what_all_would_be_from_scratch_and_nothing_public_changes(seed: int) -> None:
+def test_an_environment_is_what_all_is_from_scratch_and_changes_nothing_public(seed: int) -> None:
     steps = drawn(random.Random(seed))
     expected = {live: computed(steps, live, seed) for live in ("v1", "v2")}
     with Cluster(seed=seed) as cluster:
@@ -214,7 +219,7 @@ def test_a_plan_says_what_is_made_and_makes_nothing(scene: Scene) -> None:
     assert scene.project.environments() == []
 
 
-def test_an_update_brings_an_environment_to_where_the_live_versions_stand(scene: Scene) -> None:
+def test_an_update_brings_it_to_where_the_live_versions_stand(scene: Scene) -> None:
     scene.dev.create({"payments": None})
     scene.pay(range(10, 12), 2)
     scene.run()
@@ -227,7 +232,7 @@ def test_an_update_brings_an_environment_to_where_the_live_versions_stand(scene:
     assert scene.tables(IN_DEV) == scene.tables()
 
 
-def test_all_members_process_the_same_records_if_live_versions_stand_at_several_places(scene: Scene) -> None:
+def test_members_process_the_same_records_wherever_live_versions_stand(scene: Scene) -> None:
     scene.project.app("late", reads_in_twice, outputs={"late": "table"}, config=UNCACHED)
     scene.cluster.create_topic("late", 2)
     scene.pay(range(10, 12), 2)
@@ -254,7 +259,7 @@ def reads_in_all_ways(builder: StreamsBuilder) -> Topology:
     return builder.build()
 
 
-def test_a_member_reads_topics_of_others_in_whatever_way_it_reads_the_public_ones(scene: Scene) -> None:
+def test_a_member_reads_topics_of_others_as_it_reads_public_ones(scene: Scene) -> None:
     outputs, topics = {"looked-up": "table", "tripled": "table"}, ("looked-up", "tripled")
     for topic in topics:
         scene.cluster.create_topic(topic, 2)
@@ -290,7 +295,7 @@ def ended_with(host: ClusterHost) -> BaseException | None:
     return None
 
 
-def test_an_environment_that_is_dropped_meanwhile_is_computed_no_further(scene: Scene) -> None:
+def test_what_is_dropped_meanwhile_is_computed_no_further(scene: Scene) -> None:
     host = scene.cluster.start("creates", lambda: scene.dev.create({"payments": "v2"}))
     scene.cluster.wait_until(lambda: scene.cluster.table(f"{IN_DEV}t0", STRING, LONG) != {}, LONG_ENOUGH)
     for _ in range(3):
@@ -299,6 +304,37 @@ def test_an_environment_that_is_dropped_meanwhile_is_computed_no_further(scene: 
     assert isinstance(ended_with(host), UnderWayError)
     drop_if_it_exists(scene)
     assert scene.project.cluster.admin.list_topics(IN_DEV) == []
+
+
+def reads_one_more(builder: StreamsBuilder) -> Topology:
+    builder.stream(("in", "further"), ROWS).map_values(lambda value: value * 2).to("t0", OUT)
+    return builder.build()
+
+
+def test_an_input_that_only_the_changed_version_reads_is_read_to_its_end(cluster: Cluster) -> None:
+    for topic in ("in", "further", "t0"):
+        cluster.create_topic(topic)
+    project = cluster.project()
+    project.app("payments", payments(2), versions={"v2": reads_one_more}, config=UNCACHED)
+    cluster.input_topic("in", STRING, LONG).pipe_input("a0", 1)
+    cluster.input_topic("further", STRING, LONG).pipe_input("b0", 2)
+    project.app("payments").run()
+    project.environment("dev").create({"payments": "v2"})
+    assert cluster.table(f"{IN_DEV}t0", STRING, LONG) == {"a0": 2, "b0": 4}
+
+
+def test_dead_letters_of_an_environment_are_its_own(cluster: Cluster) -> None:
+    for topic in ("in", "t0", "letters"):
+        cluster.create_topic(topic)
+    project, letters = cluster.project(), {"errors.dead.letter.queue.topic.name": "letters"}
+    handler = {"deserialization.exception.handler": "continue"}
+    project.app("payments", payments(2), versions={"v2": payments(5)}, config={**UNCACHED, **letters, **handler})
+    cluster.input_topic("in", STRING, STRING).pipe_input("a0", "no number")
+    project.app("payments").run()
+    project.environment("dev").create({"payments": "v2"})
+    sizes = [cluster.output_topic(topic, STRING, STRING).queue_size for topic in ("letters", f"{IN_DEV}letters")]
+    assert sizes == [1, 1]
+    assert project.environment("dev").differences()[0].outputs[0].records == (0, 0)
 
 
 def chooses(builder: StreamsBuilder) -> Topology:
@@ -319,14 +355,12 @@ def writes_more(builder: StreamsBuilder) -> Topology:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (chooses, r"riverrun-env\.dev\.other would write to KSTREAM-SINK-\d+, which is no topic of its environment"),
+        (chooses, r"other v1 chooses topics per record \(KSTREAM-SINK-\d+\): it cannot be in an environment"),
         (returns, "records return to applications that have written them: payments|to-sums"),
         (writes_more, "t0 is written by payments, and by other, which is no part of dev"),
     ],
 )
-def test_what_cannot_be_an_environment_is_refused_before_anything_begins(
-    scene: Scene, build: Any, message: str
-) -> None:
+def test_what_cannot_be_computed_is_refused_before_anything_begins(scene: Scene, build: Any, message: str) -> None:
     scene.project.app("other", build, config=UNCACHED)
     with pytest.raises(ReleaseError, match=message):
         scene.dev.create({"payments": "v2"})
@@ -354,7 +388,7 @@ def test_names_that_could_be_taken_for_others_are_refused(scene: Scene, name: st
         scene.project.environment(name)
 
 
-def test_an_environment_that_exists_has_other_members_or_other_code_only_once_it_is_dropped(scene: Scene) -> None:
+def test_other_members_or_other_code_need_another_environment(scene: Scene) -> None:
     scene.dev.create({"payments": "v2"})
     with pytest.raises(ReleaseError, match="Environment dev exists, with other members: payments v2, to-sums v1"):
         scene.dev.create({"payments": "v1"})
@@ -366,10 +400,94 @@ def test_an_environment_that_exists_has_other_members_or_other_code_only_once_it
         scene.dev.drop()
 
 
-def test_records_that_brokers_have_deleted_are_named_and_left_out_only_if_that_is_allowed(scene: Scene) -> None:
+def test_deleted_records_are_named_and_missing_only_if_that_is_allowed(scene: Scene) -> None:
     scene.project.cluster.admin.delete_records({TopicPartition("in", 0): 5})
     with pytest.raises(ReleaseError, match="Environment dev would lack records: in-0 begins at offset 5"):
         scene.dev.create({"payments": "v2"})
     scene.dev.create({"payments": "v2"}, allow_lost=True)
     scene.dev.update()
     assert [each.allows_lost for each in scene.project.environments()] == [True]
+
+
+CODE = """
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced
+
+OUT = Produced(STRING, LONG)
+
+
+def paid(factor):
+    def build(builder):
+        builder.stream("{name}.in", Consumed(STRING, LONG)).map_values(lambda value: value * factor).to("{name}.paid", OUT)
+        return builder.build()
+    return build
+
+
+paid_v1, paid_v2 = paid(2), paid(5)
+
+
+def sums(builder):
+    read = builder.stream("{name}.paid", Consumed(STRING, LONG)).group_by(lambda key, _: key[0], Grouped(STRING, LONG))
+    added = read.reduce(lambda a, b: a + b, Materialized(STRING, LONG, name="sums"))
+    added.to_stream().to("{name}.sums", OUT)
+    return builder.build()
+"""
+FILE = """
+[kafka]
+"bootstrap.servers" = "{servers}"
+
+[apps."{name}"]
+topology = "environment_code:paid_v1"
+versions = {{ v2 = "environment_code:paid_v2" }}
+config = {{ "bounded.engine" = "{engine}" }}
+
+[apps."{name}-sums"]
+topology = "environment_code:sums"
+config = {{ "bounded.engine" = "{engine}" }}
+"""
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_commands_create_compare_update_and_drop_an_environment(
+    broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "environment_code.py").write_text(CODE.format(name=unique))
+    file, dev = tmp_path / "streams.toml", f"riverrun-env.{unique}."
+    file.write_text(FILE.format(name=unique, servers=broker.bootstrap_servers, engine="spark"))
+    broker.create(1, *(f"{unique}.{topic}" for topic in ("in", "paid", "sums")))
+
+    def riverrun(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["--config", str(file), *arguments], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    def sums(topic: str) -> dict[bytes | None, int]:
+        return {each.key: LONG.deserialize(each.value or b"") for each in broker.read(topic)}
+
+    def pay(person: bytes, value: int) -> None:
+        broker.write(f"{unique}.in", [(person, LONG.serialize(value), MINUTE_MS)])
+
+    pay(b"ann", 4)
+    for name in (unique, f"{unique}-sums"):
+        riverrun("run", name, "--engine", "local")
+    create = ("env", "create", unique, "--from", f"{unique}=v2")
+    assert "Nothing was done" in riverrun(*create, "--dry-run")
+    assert unique not in riverrun("env", "list")
+    assert "engine: spark" in riverrun(*create)
+    assert (sums(f"{unique}.sums"), sums(f"{dev}{unique}.sums")) == ({b"a": 8}, {b"a": 20})
+    assert f"{unique}.sums a is changed: 8 -> 20" in riverrun("env", "diff", unique, "--app", f"{unique}-sums")
+    file.write_text(FILE.format(name=unique, servers=broker.bootstrap_servers, engine="local"))
+    pay(b"bob", 1)
+    for name in (unique, f"{unique}-sums"):
+        riverrun("run", name)
+    told = json.loads(riverrun("env", "diff", unique, "--json"))
+    assert [each["is_at_one_place"] for each in told["members"]] == [False, False]
+    assert json.loads(riverrun("env", "update", unique, "--json").splitlines()[-1])["processed"] == {
+        unique: 1,
+        f"{unique}-sums": 2,
+    }
+    assert "0 offsets behind" in riverrun("env", "status", unique)
+    assert f"Environment {unique} is gone" in riverrun("env", "drop", unique, "--yes")
+    assert broker.admin.list_topics(dev) == []
+    assert (sums(f"{unique}.sums"), unique in riverrun("env", "list")) == ({b"a": 8, b"b": 2}, False)

@@ -47,9 +47,9 @@ def create(
 ) -> None:
     """Create an environment: the named applications, and all that read what they write, directly or through others.
 
-    Each is computed from the first records into topics, state and groups of the environment, in the order of the flow, up to
-    where the live versions stand. What is to be created and processed is shown first. If the command is interrupted, run it
-    again. An environment that exists is updated.
+    Each is computed from the first records into topics, state and groups of the environment, in the order of the flow. It
+    processes up to where the live versions stand. What is to be created and processed is shown first. If the command is
+    interrupted, run it again. An environment that exists is updated.
     """
     project, apps, left_out = settings_of(context).project(master), _versions(named), without or ()
 

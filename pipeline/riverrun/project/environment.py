@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from riverrun.config import OutputKind
 from riverrun.errors import BrokerError, ConfigError, ReleaseError, StreamsError
 from riverrun.hosting.alone import await_no_sole_host, group_of, require_no_sole_host
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.state_schemas import forget
-from riverrun.kafka.ranges import check_ranges, read_fields
+from riverrun.kafka.ranges import check_ranges
 from riverrun.project.chosen_version import ChosenVersion
+from riverrun.project.environment_differences import compared, left
 from riverrun.project.environment_plan import EnvironmentPlanner, partitions_of, require_name, starts_of
 from riverrun.project.environment_records import EnvironmentRecord, EnvironmentRegistry, EnvironmentState
 from riverrun.records import OffsetRange, OffsetVector, counted
-from riverrun.releases.differ import Differ
-from riverrun.releases.rows import difference_rows, row_of
-from riverrun.releases.topology import build_topology, outputs
+from riverrun.releases.topology import build_topology
 from riverrun.runtime.layout import environment_name
 from riverrun.spark.bounded_runs.job import RunSummary, run
 from riverrun.spark.ranges import RunRange
@@ -35,10 +31,8 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
     from riverrun.project.cluster import ProjectCluster
+    from riverrun.project.environment_differences import MemberDifference
     from riverrun.project.environment_plan import EnvironmentMember, EnvironmentPlan
-    from riverrun.releases.rows import DifferentRow
-
-_DIFFERENCES = "differences"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,51 +50,6 @@ class EnvironmentOutcome:
     def __str__(self) -> str:
         """Describe it line by line."""
         return "\n".join(f"{app}: {summary}" for app, summary in self.runs.items())
-
-
-@dataclass(frozen=True, slots=True)
-class OutputDifference:
-    """The comparison of a topic of an environment with the public one.
-
-    Args:
-        topic: The public topic.
-        changes: For a table: the number of rows that are `changed`, `new` or `gone` in the environment.
-        rows: Some of these rows: `old` is the public one.
-        records: For a log: the numbers of public records, and of those of the environment. None for a table.
-    """
-
-    topic: str
-    changes: Mapping[str, int] = field(default_factory=dict)
-    rows: tuple[DifferentRow, ...] = ()
-    records: tuple[int, int] | None = None
-
-    def __str__(self) -> str:
-        if self.records is not None:
-            public, here = self.records
-            return f"{self.topic}: {counted(here, 'record')}; public: {counted(public, 'record')}"
-        told = ", ".join(f"{count} {change}" for change, count in sorted(self.changes.items()))
-        return "\n".join([f"{self.topic}: {told or 'no row differs'}", *(f"  {row}" for row in self.rows)])
-
-
-@dataclass(frozen=True, slots=True)
-class MemberDifference:
-    """The comparison of a member of an environment with its live version.
-
-    Args:
-        is_at_one_place: Whether both have processed the same offsets; otherwise rows may differ for that reason alone.
-    """
-
-    app: str
-    version: str
-    live: str
-    is_at_one_place: bool
-    outputs: tuple[OutputDifference, ...]
-
-    def __str__(self) -> str:
-        """Describe it line by line."""
-        place = "have processed the same offsets" if self.is_at_one_place else "have not processed the same offsets"
-        lines = [f"{self.app}: {self.version} here and {self.live}, which is live, {place}"]
-        return "\n".join([*lines, *(f"  {line}" for each in self.outputs for line in str(each).splitlines())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +163,9 @@ class Environment:
             message = f"{app} is not in environment {self.name}"
             raise ConfigError(message, hint=f"Applications in it: {', '.join(record.members)}.")
         members = self._planner(record).plan(OffsetVector.parse(record.vector)).members
-        return [self._compared(each, limit) for each in members if app in {None, each.app}]
+        return [
+            compared(each, self._live(each), self._cluster.admin, limit) for each in members if app in {None, each.app}
+        ]
 
     def status(self) -> EnvironmentStatus:
         """Return its members, how far they are behind, and its topics with their sizes.
@@ -253,6 +204,9 @@ class Environment:
         if record is not None:
             self._forget(record)
         return topics
+
+    def _live(self, member: EnvironmentMember) -> ConnectedApplication:
+        return ChosenVersion(self._cluster, self._project, member.app, member.live).connected().resolved()
 
     # Plans
 
@@ -358,62 +312,11 @@ class Environment:
         by = self._cluster.by
         return run(connected, RunRange(ranges), self._cluster.sessions.on_demand, build_topology, by=by, check=check)
 
-    # Comparing
-
-    def _compared(self, member: EnvironmentMember, limit: int) -> MemberDifference:
-        live = ChosenVersion(self._cluster, self._project, member.app, member.live).connected().resolved()
-        here = member.connected(self._cluster.admin)
-        public = {environment_name(self.name, topic): topic for topic in live.topology.sink_topics}
-        found = []
-        for name, output in outputs(here.application).items():
-            topic = public.get(name, name.removeprefix(environment_name(self.name, "")))
-            if output.kind is OutputKind.TABLE:
-                found.append(self._table_difference(live, here, topic, limit))
-            else:
-                found.append(OutputDifference(topic, records=(self._count(topic), self._count(name))))
-        is_at_one_place = self._is_at_one_place(live, here)
-        return MemberDifference(member.app, member.version, member.live, is_at_one_place, tuple(found))
-
-    def _table_difference(
-        self, live: ConnectedApplication, here: ConnectedApplication, topic: str, limit: int
-    ) -> OutputDifference:
-        name = environment_name(self.name, topic)
-        new = here.topology.sink_of(name)
-        assert new is not None, "outputs are those of sinks"  # noqa: S101 - a mistake of this package
-        old = live.topology.sink_of(topic) or new
-        directory = here.application.directory / _DIFFERENCES / topic
-        with Differ("", topic, name, directory, here.admin) as differ:
-            differ.advance(*differ.stable_ends())
-            changes = Counter(pair.change.value for pair in differ.differences())
-            rows = difference_rows(differ.differences(), old, new, name, lambda: None)
-            return OutputDifference(topic, dict(changes), tuple(row_of(topic, row) for row in islice(rows, limit)))
-
-    def _count(self, topic: str) -> int:
-        admin = self._cluster.admin
-        tps = partitions_of(admin, [topic])
-        starts, ends = admin.beginning_offsets(tps), admin.stable_end_offsets(tps)
-        ranges = {tp: OffsetRange(starts[tp], ends[tp]) for tp in tps}
-        return sum(len(records) for _, records in read_fields(admin, ranges))
-
-    def _is_at_one_place(self, live: ConnectedApplication, here: ConnectedApplication) -> bool:
-        """Return whether both have processed the same offsets of external inputs, and all of the others."""
-        own = environment_name(self.name, "")
-        outer = {topic for topic in here.topology.source_topics if not topic.startswith(own)}
-        inner = {topic.removeprefix(own) for topic in here.topology.source_topics if topic.startswith(own)}
-        if outer | inner != {*live.topology.source_topics}:
-            return False
-        tps = partitions_of(live.admin, outer)
-        done = all(self._left(each, topics) == 0 for each, topics in ((live, inner), (here, {own + t for t in inner})))
-        return done and starts_of(live, tps) == starts_of(here, tps)
-
-    def _left(self, connected: ConnectedApplication, topics: Iterable[str]) -> int:
-        tps = partitions_of(connected.admin, topics)
-        starts, ends = starts_of(connected, tps), connected.admin.stable_end_offsets(tps)
-        return sum(max(0, ends[tp] - starts[tp]) for tp in tps)
+    # What there is
 
     def _behind(self, member: EnvironmentMember) -> int:
         connected = member.connected(self._cluster.admin)
-        return self._left(connected, connected.topology.source_topics)
+        return left(connected, connected.topology.source_topics)
 
     def _sizes(self, admin: Admin) -> dict[str, int | None]:
         topics = self._own_topics()

@@ -51,6 +51,11 @@ class EnvironmentMember:
     reads: tuple[str, ...] = ()
     is_named: bool = False
 
+    @property
+    def public(self) -> Mapping[str, str]:
+        """The public topic by each topic of the environment."""
+        return {name: topic for topic, name in (self.application.config.elsewhere or {}).items()}
+
     def connected(self, admin: Admin) -> ConnectedApplication:
         """Return it on brokers, with the topics that its patterns match now."""
         found = with_archive(admin, self.application.config.streams.archive_url)
@@ -88,7 +93,7 @@ class EnvironmentTopic:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentPlan:
-    """What a command makes of an environment, before anything is done.
+    """The work on an environment, before anything is done.
 
     Args:
         members: Its members, in the order in which they are computed.
@@ -157,7 +162,7 @@ class EnvironmentPlanner:
         live = {app: ChosenVersion(self.cluster, self.project, app).version for app in self.project.apps}
         graph = graph_of(self.project, {**live, **self.versions}, self.cluster.kafka)
         chosen = self._in_order(graph)
-        self._require_one_writer(graph, chosen)
+        self._require_topics_of_members(graph, chosen)
         elsewhere = self._elsewhere(graph, chosen)
         members = tuple(self._member(graph, each, live[each.name], elsewhere) for each in chosen)
         topics = tuple(self._topics(graph, members, chosen))
@@ -165,15 +170,15 @@ class EnvironmentPlanner:
         wanted = self._vector(members, connected) if vector is None else vector
         below = tuple(each for each in self._below(graph, chosen) if each not in chosen)
         return EnvironmentPlan(
-            self.name,
-            members,
-            topics,
-            wanted,
-            self._records(connected, wanted),
-            tuple(dict.fromkeys(lost for each in connected for lost in self._lost(each))),
-            tuple(f"{each} reads what changes, and what is public" for each in below if not each.is_application),
-            graph.unknown,
-            tuple(each.name for each in below if each.is_application),
+            name=self.name,
+            members=members,
+            topics=topics,
+            vector=wanted,
+            records=self._records(connected, wanted),
+            lost=tuple(dict.fromkeys(lost for each in connected for lost in self._lost(each))),
+            others=tuple(f"{each} reads what changes, and what is public" for each in below if not each.is_application),
+            unknown=graph.unknown,
+            left_out=tuple(each.name for each in below if each.is_application),
         )
 
     # Members
@@ -218,11 +223,15 @@ class EnvironmentPlanner:
             message = f"{needless} need not be left out: it does not follow from {', '.join(self.named)}"
             raise ConfigError(message, hint=f"Applications that follow: {', '.join(follow) or 'none'}.")
 
-    def _require_one_writer(self, graph: ProjectGraph, chosen: Sequence[Member]) -> None:
-        """Refuse topics that others write as well: an environment cannot tell their records apart."""
+    def _require_topics_of_members(self, graph: ProjectGraph, chosen: Sequence[Member]) -> None:
+        """Refuse topics that are not known, and those that others write as well: their records cannot be told apart."""
         read = {edge.topic for member in chosen for edge in graph.reads_of(member)}
         for member in chosen:
             for edge in graph.writes_of(member):
+                if not edge.is_known:
+                    message = f"{member} {member.version} chooses topics per record ({edge.node})"
+                    hint = f"Name the topics: `split()`, and one `to(topic)` per branch; or leave {member} out."
+                    raise ReleaseError(f"{message}: it cannot be in an environment", hint=hint)
                 other = next((each.writer for each in graph.writers(edge.topic) if each.writer not in chosen), None)
                 if edge.topic in read and other is not None:
                     message = f"{edge.topic} is written by {member}, and by {other}, which is no part of {self.name}"
@@ -275,16 +284,17 @@ class EnvironmentPlanner:
         for member, each in zip(members, connected, strict=True):
             tps = self._external(each)
             everything |= {*tps}
-            for tp, offset in self.processed(member, tps).items():
+            for tp, offset in self._processed(member, tps).items():
                 found[tp] = max(offset, found.get(tp, 0))
         unread = everything - found.keys()
         return OffsetVector({**found, **self.cluster.admin.stable_end_offsets(unread)})
 
-    def processed(self, member: EnvironmentMember, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _processed(self, member: EnvironmentMember, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return what the live version of a member has processed of some partitions; empty if it has not begun."""
-        live = ChosenVersion(self.cluster, self.project, member.app, member.live).connected()
-        known = live.committed(tps)
-        return {tp: known[tp].offset if tp in known else 0 for tp in tps} if known else {}
+        live = ChosenVersion(self.cluster, self.project, member.app, member.live).connected().resolved()
+        read = [tp for tp in tps if tp.topic in live.topology.source_topics]
+        known = live.committed(read)
+        return {tp: known[tp].offset if tp in known else 0 for tp in read} if known else {}
 
     def _external(self, connected: ConnectedApplication) -> list[TopicPartition]:
         own = environment_name(self.name, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from riverrun.cli.main import app
 from riverrun.errors import ConfigError, ReleaseError, UnderWayError
 from riverrun.project.environment_records import EnvironmentState
 from riverrun.records import TopicPartition
+from riverrun.releases.topology import load_application
 from riverrun.testing import Cluster
 from tests.depth import depth
 from tests.system.test_restatements import OF_ONE, OF_TWO, OUT, PEOPLE, ROWS, Step, payments
@@ -224,7 +226,7 @@ def test_an_update_brings_it_to_where_the_live_versions_stand(scene: Scene) -> N
     scene.pay(range(10, 12), 2)
     scene.run()
     behind = scene.dev.differences(limit=1)
-    assert {each.app: each.is_at_one_place for each in behind}["payments"] is False
+    assert [each.is_at_one_place for each in behind] == [False, False, False, False]
     scene.dev.update()
     after = scene.dev.differences()
     assert all(each.is_at_one_place for each in after)
@@ -332,9 +334,16 @@ def test_dead_letters_of_an_environment_are_its_own(cluster: Cluster) -> None:
     cluster.input_topic("in", STRING, STRING).pipe_input("a0", "no number")
     project.app("payments").run()
     project.environment("dev").create({"payments": "v2"})
-    sizes = [cluster.output_topic(topic, STRING, STRING).queue_size for topic in ("letters", f"{IN_DEV}letters")]
+    sizes = [cluster.output_topic(topic, STRING, STRING).queue_size() for topic in ("letters", f"{IN_DEV}letters")]
     assert sizes == [1, 1]
     assert project.environment("dev").differences()[0].outputs[0].records == (0, 0)
+
+
+def test_no_host_builds_a_topology_that_writes_to_a_public_topic(scene: Scene) -> None:
+    config = replace(scene.project.config.app("payments"), elsewhere={"sums": f"{IN_DEV}sums"})
+    project = replace(scene.project.config, apps={"payments": config})
+    with pytest.raises(ReleaseError, match="payments would write to t0, which is no topic of its environment"):
+        load_application(project, "payments")
 
 
 def chooses(builder: StreamsBuilder) -> Topology:
@@ -489,5 +498,5 @@ def test_the_commands_create_compare_update_and_drop_an_environment(
     }
     assert "0 offsets behind" in riverrun("env", "status", unique)
     assert f"Environment {unique} is gone" in riverrun("env", "drop", unique, "--yes")
-    assert broker.admin.list_topics(dev) == []
+    assert broker.admin().list_topics(dev) == []
     assert (sums(f"{unique}.sums"), unique in riverrun("env", "list")) == ({b"a": 8, b"b": 2}, False)

@@ -13,7 +13,7 @@ from riverrun.hosting.local_state import locked
 from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.ranges import check_ranges
 from riverrun.project.chosen_version import ChosenVersion
-from riverrun.project.environment_differences import compared, left
+from riverrun.project.environment_differences import EnvironmentComparison, left
 from riverrun.project.environment_plan import EnvironmentPlanner, partitions_of, require_name, starts_of
 from riverrun.project.environment_records import EnvironmentRecord, EnvironmentRegistry, EnvironmentState
 from riverrun.records import OffsetRange, OffsetVector, counted
@@ -163,9 +163,7 @@ class Environment:
             message = f"{app} is not in environment {self.name}"
             raise ConfigError(message, hint=f"Applications in it: {', '.join(record.members)}.")
         members = self._planner(record).plan(OffsetVector.parse(record.vector)).members
-        return [
-            compared(each, self._live(each), self._cluster.admin, limit) for each in members if app in {None, each.app}
-        ]
+        return [*EnvironmentComparison(members, self._live, self._cluster.admin).compare(app, limit)]
 
     def status(self) -> EnvironmentStatus:
         """Return its members, how far they are behind, and its topics with their sizes.

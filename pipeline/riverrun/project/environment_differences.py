@@ -16,7 +16,7 @@ from riverrun.releases.rows import difference_rows, row_of
 from riverrun.releases.topology import outputs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
@@ -71,16 +71,44 @@ class MemberDifference:
         return "\n".join([*lines, *(f"  {line}" for each in self.outputs for line in str(each).splitlines())])
 
 
-def compared(member: EnvironmentMember, live: ConnectedApplication, admin: Admin, limit: int) -> MemberDifference:
-    """Compare a member with its live version; of each table, up to `limit` rows are listed."""
-    here, public = member.connected(admin), member.public
-    found = [
-        _table_difference(live, here, public[name], name, limit)
-        if output.kind is OutputKind.TABLE
-        else OutputDifference(public[name], records=(_count(admin, public[name]), _count(admin, name)))
-        for name, output in outputs(here.application).items()
-    ]
-    return MemberDifference(member.app, member.version, member.live, _is_at_one_place(member, live, here), tuple(found))
+class EnvironmentComparison:
+    """Compares members of an environment with their live versions.
+
+    Args:
+        members: All members, in the order of the flow.
+        live: Returns the live version of a member.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[EnvironmentMember],
+        live: Callable[[EnvironmentMember], ConnectedApplication],
+        admin: Admin,
+    ) -> None:
+        self._members = members
+        self._live = live
+        self._admin = admin
+
+    def compare(self, app: str | None, limit: int) -> Iterator[MemberDifference]:
+        """Compare a member (None: all of them); up to `limit` rows of each table are listed."""
+        elsewhere: set[str] = set()
+        for member in self._members:
+            live, here = self._live(member), member.connected(self._admin)
+            # What follows from other records is another result, even if it has processed all of them.
+            is_at_one_place = elsewhere.isdisjoint(member.reads) and _is_at_one_place(member, live, here)
+            if not is_at_one_place:
+                elsewhere |= {member.public[name] for name in here.topology.sink_topics}
+            if app in {None, member.app}:
+                found = tuple(self._output(member, live, here, name, limit) for name in outputs(here.application))
+                yield MemberDifference(member.app, member.version, member.live, is_at_one_place, found)
+
+    def _output(
+        self, member: EnvironmentMember, live: ConnectedApplication, here: ConnectedApplication, name: str, limit: int
+    ) -> OutputDifference:
+        topic = member.public[name]
+        if outputs(here.application)[name].kind is OutputKind.TABLE:
+            return _table_difference(live, here, topic, name, limit)
+        return OutputDifference(topic, records=(_count(self._admin, topic), _count(self._admin, name)))
 
 
 def _table_difference(

@@ -14,7 +14,7 @@ from riverrun.processor.handlers import may_keep_letters
 from riverrun.project.chosen_version import ChosenVersion
 from riverrun.project.graph import ReaderKind
 from riverrun.project.members import graph_of
-from riverrun.records import OffsetVector, TopicPartition, counted
+from riverrun.records import OffsetVector, TopicPartition, counted, is_legal_topic
 from riverrun.releases.thinned_inputs import thinned_inputs
 from riverrun.releases.topology import load_application
 from riverrun.releases.versions import SETTINGS
@@ -239,7 +239,11 @@ class EnvironmentPlanner:
 
     def _elsewhere(self, graph: ProjectGraph, chosen: Sequence[Member]) -> dict[str, str]:
         written = {edge.topic for member in chosen for edge in graph.writes_of(member) if edge.is_known}
-        return {topic: environment_name(self.name, topic) for topic in sorted(written)}
+        found = {topic: environment_name(self.name, topic) for topic in sorted(written)}
+        if too_long := [name for name in found.values() if not is_legal_topic(name)]:
+            message = f"{too_long[0]} is longer than names of topics may be"
+            raise ConfigError(message, hint="Choose a shorter name for the environment.")
+        return found
 
     def _member(
         self, graph: ProjectGraph, member: Member, live: str, elsewhere: Mapping[str, str]

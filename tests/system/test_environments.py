@@ -57,12 +57,12 @@ class Scene:
     def __init__(self, cluster: Cluster, steps: tuple[Step, ...], live: str = "v1", partitions: int = 2) -> None:
         self.cluster = cluster
         self.steps = steps
-        self.project = self._declared(live)
+        self.project = self.declared(live)
         for topic in ("in", *self.topics):
             cluster.create_topic(topic, partitions)
 
-    def _declared(self, live: str) -> Riverrun:
-        project, codes = self.cluster.project(), {"v1": payments(2), "v2": payments(5)}
+    def declared(self, live: str, machine: str = "") -> Riverrun:
+        project, codes = self.cluster.project(machine=machine), {"v1": payments(2), "v2": payments(5)}
         others = {version: build for version, build in codes.items() if version != live}
         outputs = {"t0": "table"}
         project.app("payments", codes[live], version=live, versions=others, outputs=outputs, config=UNCACHED)
@@ -279,6 +279,28 @@ def test_a_member_reads_topics_of_others_as_it_reads_public_ones(scene: Scene) -
     tables = {topic: scene.cluster.table(topic, STRING, LONG) for topic in topics}
     scene.project.environment("same").create({"payments": None})
     assert tables == {topic: scene.cluster.table(f"riverrun-env.same.{topic}", STRING, LONG) for topic in topics}
+
+
+def joins_rows(builder: StreamsBuilder) -> Topology:
+    rows = builder.table("t0", ROWS, Materialized(STRING, LONG, name="rows"))
+    builder.stream("nudges", ROWS).join(rows, lambda _nudge, row: row).to("nudged", OUT)
+    return builder.build()
+
+
+def test_a_table_is_restored_from_the_topic_of_the_environment(scene: Scene) -> None:
+    for topic in ("nudges", "nudged"):
+        scene.cluster.create_topic(topic, 2)
+    projects = [scene.project, scene.declared("v1", machine="other")]
+    for project in projects:
+        project.app("reader", joins_rows, config={**UNCACHED, "topology.optimization": "all"})
+    scene.project.app("reader").run()
+    scene.dev.create({"payments": "v2"})
+    scene.cluster.input_topic("nudges", STRING, LONG).pipe_input("a0", 1, timestamp=20 * MINUTE_MS)
+    projects[1].app("reader").run()
+    projects[1].environment("dev").update()
+    nudged = scene.cluster.table(f"{IN_DEV}nudged", STRING, LONG)
+    assert nudged == {"a0": scene.cluster.table(f"{IN_DEV}t0", STRING, LONG)["a0"]}
+    assert [topic for topic in scene.project.cluster.admin.list_topics(IN_DEV) if "rows-changelog" in topic] == []
 
 
 def test_of_two_commands_at_once_one_is_refused(scene: Scene) -> None:

@@ -7,6 +7,7 @@ import random
 import re
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,7 @@ from tests.depth import depth
 from tests.system.test_restatements import OF_ONE, OF_TWO, OUT, PEOPLE, ROWS, Step, payments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from riverrun import Riverrun, StreamsBuilder, Topology
@@ -80,8 +81,9 @@ class Scene:
         """An environment."""
         return self.project.environment("dev")
 
-    def pay(self, minutes: range, seed: int) -> None:
-        chosen, topic = random.Random(seed), self.cluster.input_topic("in", STRING, LONG)
+    def pay(self, minutes: range, seed: int | random.Random) -> None:
+        chosen = random.Random(seed) if isinstance(seed, int) else seed
+        topic = self.cluster.input_topic("in", STRING, LONG)
         for minute in minutes:
             for person in chosen.sample(PEOPLE, 4):
                 topic.pipe_input(person, chosen.randrange(1, 20), timestamp=minute * MINUTE_MS)
@@ -109,27 +111,27 @@ class Scene:
 IN_DEV = "riverrun-env.dev."
 
 
-def computed(steps: tuple[Step, ...], live: str, seed: int) -> Tables:
+def computed(steps: tuple[Step, ...], live: str, seed: int, *, until: int = 10) -> Tables:
     """Compute everything from scratch, on another cluster."""
     with Cluster(seed=seed) as cluster:
         scene = Scene(cluster, steps, live)
-        scene.pay(range(10), seed)
+        scene.pay(range(until), seed)
         scene.run()
         return scene.tables()
 
 
 @pytest.mark.parametrize("seed", range(depth(4, 150)))
 def test_an_environment_is_what_all_is_from_scratch_and_changes_nothing_public(seed: int) -> None:
-    steps = drawn(random.Random(seed))
+    chosen, steps = random.Random(seed), drawn(random.Random(seed))
     expected = {live: computed(steps, live, seed) for live in ("v1", "v2")}
     with Cluster(seed=seed) as cluster:
         scene = Scene(cluster, steps)
         scene.pay(range(10), seed)
         scene.run()
-        before, chosen = scene.public(), random.Random(seed)
+        before = scene.public()
         assert scene.tables() == expected["v1"]
         for version in ("v1", "v2"):
-            create(scene, version, chosen)
+            killed_and_completed(scene, chosen, 3_000, partial(scene.dev.create, {"payments": version}))
             assert scene.tables(IN_DEV) == expected[version], steps
             assert scene.public() == before
             found = {output.topic: output for each in scene.dev.differences() for output in each.outputs}
@@ -140,34 +142,30 @@ def test_an_environment_is_what_all_is_from_scratch_and_changes_nothing_public(s
             assert scene.public() == before
 
 
-def create(scene: Scene, version: str, chosen: random.Random) -> None:
-    """Create the environment, in processes that are killed, and at last in one that is not."""
+@pytest.mark.parametrize("seed", range(100, 100 + depth(2, 100)))
+def test_an_environment_that_is_updated_is_what_all_is_from_scratch(seed: int) -> None:
+    chosen, steps = random.Random(seed), drawn(random.Random(seed))
+    expected = computed(steps, "v2", seed, until=14)
+    with Cluster(seed=seed) as cluster:
+        scene = Scene(cluster, steps)
+        paying = random.Random(seed)
+        scene.pay(range(8), paying)
+        scene.run()
+        scene.dev.create({"payments": "v2"})
+        scene.pay(range(8, 14), paying)
+        scene.run()
+        before = scene.public()
+        killed_and_completed(scene, chosen, 3_000, scene.dev.update)
+        assert (scene.tables(IN_DEV), scene.public()) == (expected, before), steps
+        drop(scene, chosen)
+
+
+def killed_and_completed(scene: Scene, chosen: random.Random, within_ms: int, work: Callable[[], object]) -> None:
+    """Begin work in processes that are killed, and at last in one that is not."""
     for _ in range(chosen.randint(0, 3)):
-        host = scene.cluster.start("killed", lambda: scene.dev.create({"payments": version}))
-        scene.cluster.advance(timedelta(milliseconds=chosen.randrange(3_000)))
+        host = scene.cluster.start("killed", work)
+        scene.cluster.advance(timedelta(milliseconds=chosen.randrange(within_ms)))
         host.kill()
-    finish(scene, lambda: scene.dev.create({"payments": version}))
-
-
-def drop(scene: Scene, chosen: random.Random) -> None:
-    """Drop the environment likewise, and look for what is left."""
-    for _ in range(chosen.randint(0, 2)):
-        host = scene.cluster.start("killed", lambda: drop_if_it_exists(scene))
-        scene.cluster.advance(timedelta(milliseconds=chosen.randrange(300)))
-        host.kill()
-    finish(scene, lambda: drop_if_it_exists(scene))
-    admin = scene.project.cluster.admin
-    assert admin.list_topics(IN_DEV) == []
-    assert scene.project.environments() == []
-    assert not [each for each in scene.project.app("payments").state.directories() if "env" in each.name]
-
-
-def drop_if_it_exists(scene: Scene) -> None:
-    if scene.project.environments():
-        scene.dev.drop()
-
-
-def finish(scene: Scene, work: Any) -> None:
     for _ in range(6):
         host = scene.cluster.start("last", work)
         try:
@@ -178,6 +176,20 @@ def finish(scene: Scene, work: Any) -> None:
         else:
             return
     raise AssertionError
+
+
+def drop(scene: Scene, chosen: random.Random) -> None:
+    """Drop the environment likewise, and look for what is left."""
+    killed_and_completed(scene, chosen, 300, lambda: drop_if_it_exists(scene))
+    assert scene.project.cluster.admin.list_topics(IN_DEV) == []
+    assert scene.project.environments() == []
+    state = scene.project.config.state_directory(scene.project.config.app("payments"))
+    assert [each.name for each in state.glob("riverrun-env*")] == []
+
+
+def drop_if_it_exists(scene: Scene) -> None:
+    if scene.project.environments():
+        scene.dev.drop()
 
 
 @pytest.fixture

@@ -216,6 +216,7 @@ def scene(cluster: Cluster) -> Scene:
 
 def test_a_plan_says_what_is_made_and_makes_nothing(scene: Scene) -> None:
     before = scene.project.cluster.admin.list_topics()
+    size = sum(scene.project.cluster.admin.log_sizes(["t0", "counts"]).values())
     assert str(scene.dev.plan({"payments": "v2"}, without=["to-sums"])).splitlines() == [
         "environment dev",
         "members, in this order:",
@@ -226,6 +227,7 @@ def test_a_plan_says_what_is_made_and_makes_nothing(scene: Scene) -> None:
         "  riverrun-env.dev.t0: 2 partitions; keeps every record until it is dropped",
         "processes 40 offsets of external inputs, and what follows from them",
         "up to in-0@18,in-1@22",
+        f"public topics in whose place its own stand take up {size} bytes",
         "left out:",
         "  to-sums",
     ]

@@ -180,6 +180,7 @@ def _document(plan: EnvironmentPlan) -> dict[str, Any]:
         ],
         "vector": str(plan.vector),
         "offsets": plan.records,
+        "size": plan.size,
         "lost": list(plan.lost),
         "left_out": list(plan.left_out),
         "others": list(plan.others),

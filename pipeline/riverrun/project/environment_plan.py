@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from riverrun.config import OutputKind
-from riverrun.errors import ConfigError, ReleaseError, TopicError
+from riverrun.errors import BrokerError, ConfigError, ReleaseError, TopicError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.earlier_records import with_archive
 from riverrun.kafka.admin import TopicSpec
@@ -100,6 +101,7 @@ class EnvironmentPlan:
         topics: Its topics.
         vector: The offsets of external inputs up to which members process.
         records: The offsets of external inputs that are left to process: an upper bound of records.
+        size: The bytes that the public topics take up, in whose place its own stand; None if brokers do not say.
         lost: Records that brokers no longer have, as text.
         others: Members of the project that read what changes, and are no part of it.
         unknown: Applications and declarations of which nothing is known, with the reason.
@@ -111,6 +113,7 @@ class EnvironmentPlan:
     topics: tuple[EnvironmentTopic, ...]
     vector: OffsetVector
     records: int
+    size: int | None = None
     lost: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
@@ -128,6 +131,8 @@ class EnvironmentPlan:
         parts += ["topics:", *(f"  {each}" for each in self.topics)]
         parts.append(f"processes {counted(self.records, 'offset')} of external inputs, and what follows from them")
         parts.append(f"up to {self.vector}")
+        if self.size is not None:
+            parts.append(f"public topics in whose place its own stand take up {self.size} bytes")
         for title, told in (
             ("lost", self.lost),
             ("left out", self.left_out),
@@ -175,6 +180,7 @@ class EnvironmentPlanner:
             topics=topics,
             vector=wanted,
             records=self._records(connected, wanted),
+            size=self._size(topics),
             lost=tuple(dict.fromkeys(lost for each in connected for lost in self._lost(each))),
             others=tuple(f"{each} reads what changes, and what is public" for each in below if not each.is_application),
             unknown=graph.unknown,
@@ -278,6 +284,12 @@ class EnvironmentPlanner:
         letters = environment_name(self.name, _LETTERS)
         if any(each.application.dead_letters == letters for each in members) and _LETTERS not in written:
             yield EnvironmentTopic(letters, "", 1, is_whole=True)
+
+    def _size(self, topics: Sequence[EnvironmentTopic]) -> int | None:
+        # A user of topics may lack the right to ask.
+        with suppress(BrokerError):
+            return sum(self.cluster.admin.log_sizes([each.public for each in topics if each.public]).values())
+        return None
 
     # Offsets
 

@@ -259,6 +259,19 @@ def test_members_process_the_same_records_wherever_live_versions_stand(scene: Sc
     assert scene.tables(IN_DEV) == scene.tables()
 
 
+def test_an_environment_is_computed_while_workers_process_the_live_versions(scene: Scene) -> None:
+    workers = [scene.cluster.start_worker(scene.project.app(name), name) for name in scene.project.apps]
+    scene.pay(range(10, 14), 2)
+    scene.dev.create({"payments": None})
+    scene.pay(range(14, 18), 3)
+    scene.cluster.advance(timedelta(minutes=2))
+    for worker in workers:
+        worker.stop(timedelta(minutes=2))
+    scene.dev.update()
+    assert all(each.is_at_one_place for each in scene.dev.differences())
+    assert scene.tables(IN_DEV) == scene.tables()
+
+
 def reads_in_twice(builder: StreamsBuilder) -> Topology:
     builder.stream("in", ROWS).map_values(lambda value: value * 2).to("late", OUT)
     return builder.build()

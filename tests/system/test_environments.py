@@ -467,6 +467,16 @@ def test_deleted_records_are_named_and_missing_only_if_that_is_allowed(scene: Sc
     assert [each.allows_lost for each in scene.project.environments()] == [True]
 
 
+@pytest.mark.parametrize("named", ["", "=v2", "payments", "payments="])
+def test_the_command_says_how_to_name_an_application_and_a_version(tmp_path: Path, named: str) -> None:
+    file = tmp_path / "streams.toml"
+    file.write_text(FILE.format(name="payments", servers="127.0.0.1:9", engine="local"))
+    command = ["--config", str(file), "env", "create", "dev", "--from", "payments", "--from", named]
+    refused = CliRunner().invoke(app, command).exception
+    assert isinstance(refused, ConfigError)
+    assert refused.message == f"--from {named} is not APP or APP=VERSION, or names an application twice"
+
+
 CODE = """
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced
 

@@ -19,6 +19,7 @@ from riverrun.errors import ConfigError, ReleaseError, UnderWayError
 from riverrun.project.environment_records import EnvironmentState
 from riverrun.records import TopicPartition
 from riverrun.releases.topology import load_application
+from riverrun.runtime.layout import ENVIRONMENTS
 from riverrun.testing import Cluster
 from tests.depth import depth
 from tests.system.test_restatements import OF_ONE, OF_TWO, OUT, PEOPLE, ROWS, Step, payments
@@ -444,6 +445,24 @@ def test_members_that_are_not_known_are_refused(scene: Scene, apps: Any, without
 def test_names_that_could_be_taken_for_others_are_refused(scene: Scene, name: str) -> None:
     with pytest.raises(ConfigError, match="An environment cannot have the name"):
         scene.project.environment(name)
+
+
+def test_an_application_that_is_named_like_those_of_environments_is_refused(scene: Scene) -> None:
+    scene.project.app("riverrun-env.dev.payments", payments(2), config=UNCACHED)
+    with pytest.raises(ConfigError, match=r"riverrun-env\.dev\.payments is named like those of environments"):
+        scene.project.environment("other")
+
+
+def test_environments_do_not_meet_each_other(scene: Scene) -> None:
+    other = scene.project.environment("dev-2")
+    scene.dev.create({"payments": "v2"})
+    other.create({"to-sums": None})
+    scene.dev.drop()
+    assert [each.name for each in scene.project.environments()] == ["dev-2"]
+    assert [dict(output.changes) for each in other.differences() for output in each.outputs] == [{}, {}]
+    other.update()
+    assert other.drop() != ()
+    assert scene.project.cluster.admin.list_topics(ENVIRONMENTS) == []
 
 
 def test_other_members_or_other_code_need_another_environment(scene: Scene) -> None:

@@ -470,7 +470,9 @@ def test_other_members_or_other_code_need_another_environment(scene: Scene) -> N
     with pytest.raises(ReleaseError, match="Environment dev exists, with other members: payments v2, to-sums v1"):
         scene.dev.create({"payments": "v1"})
     scene.project.app("payments", payments(2), versions={"v2": payments(7)}, outputs={"t0": "table"}, config=UNCACHED)
-    with pytest.raises(ReleaseError, match="The code of payments has changed since environment dev was created"):
+    with pytest.raises(
+        ReleaseError, match="payments: members or their code have changed since environment dev was created"
+    ):
         scene.dev.update()
     scene.dev.drop()
     with pytest.raises(ConfigError, match="There is no environment dev"):

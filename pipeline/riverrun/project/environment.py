@@ -186,17 +186,17 @@ class Environment:
             ConfigError: If there is nothing of such an environment.
             UnderWayError: If a command computes it.
         """
-        record, topics, directories = self._registry.find(self.name), self._own_topics(), self._directories()
-        if record is None and not topics and not directories:
-            self._registry.read(self.name)
+        record, admin = self._registry.find(self.name), self._cluster.admin
         if record is not None:
             # Written before it is looked who processes: a run that begins later finds this record, and ends.
             record = self._registry.write(replace(record, state=EnvironmentState.DROPPING), record)
             self._require_nobody(record)
+        topics, directories = self._own_topics(), self._directories()
+        if record is None and not topics and not directories:
+            self._registry.read(self.name)
         for directory in directories:
             with locked(directory):
                 shutil.rmtree(directory)
-        admin = self._cluster.admin
         admin.delete_topics(topics)
         forget(admin, topics)
         if record is not None:
@@ -241,7 +241,9 @@ class Environment:
         changed = [app for app, digest in _digests(plan).items() if record.digests.get(app) != digest]
         changed += [app for app in record.members if app not in {each.app for each in plan.members}]
         if changed:
-            message = f"The code of {', '.join(changed)} has changed since environment {self.name} was created"
+            message = (
+                f"{', '.join(changed)}: members or their code have changed since environment {self.name} was created"
+            )
             raise ReleaseError(message, hint=f"riverrun env drop {self.name}, then create it again.")
 
     # Computing
@@ -282,6 +284,8 @@ class Environment:
             runs = {each.app: self._brought(each, plan.vector, check) for each in plan.members}
         except StreamsError:
             # Once another command drops the environment, its topics go missing: that is the cause to be told.
+            if registry.find(self.name) is None:
+                self._cluster.admin.delete_topics(self._own_topics())
             check()
             raise
         registry.write(replace(record, state=EnvironmentState.READY), record)

@@ -347,15 +347,19 @@ def ended_with(host: ClusterHost) -> BaseException | None:
     return None
 
 
-def test_what_is_dropped_meanwhile_is_computed_no_further(scene: Scene) -> None:
-    host = scene.cluster.start("creates", lambda: scene.dev.create({"payments": "v2"}))
-    scene.cluster.wait_until(lambda: scene.cluster.table(f"{IN_DEV}t0", STRING, LONG) != {}, LONG_ENOUGH)
-    for _ in range(3):
-        dropped = scene.cluster.start("drops", lambda: drop_if_it_exists(scene))
-        ended_with(dropped)
-    assert isinstance(ended_with(host), UnderWayError)
-    drop_if_it_exists(scene)
-    assert scene.project.cluster.admin.list_topics(IN_DEV) == []
+@pytest.mark.parametrize("seed", range(depth(4, 100)))
+def test_of_an_environment_that_is_dropped_while_it_is_created_nothing_is_left(seed: int) -> None:
+    chosen = random.Random(seed)
+    with Cluster(seed=seed) as cluster:
+        scene = Scene(cluster, (SUMS,))
+        scene.pay(range(3), seed)
+        scene.run()
+        creates = cluster.start("creates", lambda: scene.dev.create({"payments": "v2"}))
+        cluster.advance(timedelta(milliseconds=chosen.randrange(1_500)))
+        drops = cluster.start("drops", lambda: drop_if_it_exists(scene))
+        ended = ended_with(creates), ended_with(drops)
+        drop_if_it_exists(scene)
+        assert scene.project.cluster.admin.list_topics(ENVIRONMENTS) == [], ended
 
 
 def reads_one_more(builder: StreamsBuilder) -> Topology:

@@ -230,7 +230,7 @@ def _console_rows() -> Iterator[str]:
 def _app_rows() -> Iterator[str]:
     means = meanings(AppConfig)
     for each in fields(AppConfig):
-        if each.name in {"name", "streams", "schema_registry", "logging"}:
+        if each.name in {"name", "streams", "schema_registry", "logging", "elsewhere"}:
             continue
         if each.name == "carry":
             yield _row("`[apps.NAME.carry.VERSION]`", "table", "empty", means[each.name])

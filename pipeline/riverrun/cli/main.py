@@ -19,6 +19,7 @@ from riverrun.cli import (
     backfill,
     broker,
     dev,
+    environments,
     first_steps,
     inspect,
     letters,
@@ -137,6 +138,7 @@ app.add_typer(operations.state_app, name="state")
 app.add_typer(letters.app, name="letters")
 app.add_typer(run.held_app, name="held")
 app.add_typer(release.app, name="release")
+app.add_typer(environments.app, name="env")
 for _name, _add_on in BUILT_IN.items():
     _add(app, _name, _add_on)
 

@@ -59,6 +59,7 @@ class AppConfig:
         streams: Kafka Streams' settings.
         schema_registry: The project's settings of the schema registry. Never printed: they may hold secrets.
         logging: The project's `[logging]`, for processes that run its functions.
+        elsewhere: For a member of an environment: topics in place of those that the topology names. It writes to these alone.
     """
 
     name: str
@@ -81,6 +82,7 @@ class AppConfig:
     streams: StreamsConfig = field(default_factory=StreamsConfig)
     schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
     logging: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    elsewhere: Mapping[str, str] | None = None
 
     def application_id(self, version: str | None = None) -> str:
         """`<name>-<version>`: consumer group, prefix of internal topics and of transactional ids."""

@@ -13,7 +13,7 @@ from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import STABLE_SECONDS, TopicSpec
 from riverrun.processor.handlers import error_handlers, may_keep_letters
 from riverrun.processor.timestamps import timestamp_extractor
-from riverrun.runtime.layout import changelog_name, internal_name, is_internal_topic, plan_layout
+from riverrun.runtime.layout import ENVIRONMENTS, changelog_name, internal_name, is_internal_topic, plan_layout
 from riverrun.runtime.times import OffsetMetadata
 from riverrun.state.snapshots import check_url
 
@@ -115,7 +115,7 @@ class ConnectedApplication:
         if not self.application.topology.has_patterns:
             return ConnectedApplication(self.application, self.admin)
         others = (topic for topic in self.admin.list_topics() if not is_internal_topic(self.id, topic))
-        return self.reading([topic for topic in others if not topic.startswith("__")])
+        return self.reading([topic for topic in others if not topic.startswith(("__", ENVIRONMENTS))])
 
     def reading(self, topics: Collection[str]) -> ConnectedApplication:
         """Return a copy that reads those of the given topics that its patterns match."""

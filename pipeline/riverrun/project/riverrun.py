@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.kafka.clients import Clients
     from riverrun.project import archives, transfers
+    from riverrun.project.environment import Environment
+    from riverrun.project.environment_records import EnvironmentRecord
     from riverrun.project.graph import ProjectGraph
     from riverrun.project.impact import Impact
     from riverrun.project.restatement import Restatement
@@ -305,6 +307,25 @@ class Riverrun:
         chosen = self.app(app, version=version).runs.chosen
         options = BackfillOptions(tuple(topics), gate, approve, from_beginning)
         return Restatement(self._cluster, self._config, chosen, (start, end), options, tuple(without))
+
+    def environment(self, name: str) -> Environment:
+        """Return an environment, to create, compare or drop it. This does nothing yet.
+
+        Args:
+            name: Its name: letters, digits and hyphens.
+
+        Raises:
+            ConfigError: If it cannot have this name.
+        """
+        from riverrun.project.environment import Environment
+
+        return Environment(self._cluster, self._config, name)
+
+    def environments(self) -> list[EnvironmentRecord]:
+        """Return the records of all environments, sorted by name."""
+        from riverrun.project.environment_records import EnvironmentRegistry
+
+        return EnvironmentRegistry(self._cluster.admin).all()
 
     def _before(self, app: str, version: str) -> Application | StreamsError:
         from riverrun.releases.topology import load_application

@@ -17,7 +17,7 @@ from riverrun.topology.outputs import Output, outputs_of
 from riverrun.topology.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from riverrun.config import AppConfig, ProjectConfig, TopologyLoader
 
@@ -77,7 +77,20 @@ def _topology_of(config: AppConfig, version: str) -> Topology:
     if not isinstance(topology, Topology):
         message = f"{reference} returned {topology!r}, not a Topology"
         raise TopologyError(message, hint="End the function with `return builder.build()`.")
+    if config.elsewhere is not None:
+        topology = _in_an_environment(topology, config, config.elsewhere)
     return with_places(topology, config.application_id(version), config.schema_registry)
+
+
+def _in_an_environment(topology: Topology, config: AppConfig, elsewhere: Mapping[str, str]) -> Topology:
+    """Return a topology that writes to topics of its environment alone, in whichever process it is built."""
+    found = topology.elsewhere(elsewhere)
+    public = [*sorted({*found.sink_topics} - {*elsewhere.values()}), *found.choosing_sinks]
+    if public:
+        message = f"{config.name} would write to {', '.join(public)}, which is no topic of its environment"
+        hint = "Its code has changed, or it chooses topics per record. `riverrun env drop` deletes the environment."
+        raise ReleaseError(message, hint=hint)
+    return found
 
 
 def _of_file(loader: TopologyLoader, path: Path, builder: StreamsBuilder) -> Any:

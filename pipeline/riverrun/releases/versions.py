@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 5
 _EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1"}
-_SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", "retention.ms": "-1"}, OutputKind.LOG: _EVERYTHING}
+SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", "retention.ms": "-1"}, OutputKind.LOG: _EVERYTHING}
+"""Settings of topics that hold results which are not public, by the kind of the public topic."""
 
 
 def create_staging(connected: ConnectedApplication) -> dict[str, str]:
@@ -54,7 +55,7 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
     for name in existing:
         _require_all_kept(connected, name)
     _require_equal(connected, counts, names)
-    admin.create_topics(TopicSpec(names[t], counts[t], _SETTINGS[output.kind]) for t, output in kinds.items())
+    admin.create_topics(TopicSpec(names[t], counts[t], SETTINGS[output.kind]) for t, output in kinds.items())
     return names
 
 

@@ -31,6 +31,9 @@ REPARTITION_CONFIG = {
     "segment.bytes": "52428800",
 }
 
+ENVIRONMENTS = "riverrun-env."
+"""First part of the names of all that belongs to an environment: topics, groups, transactional ids and local state."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicRequirement:
@@ -67,6 +70,12 @@ def internal_name(application_id: str, name: str) -> str:
 def changelog_name(application_id: str, store: str) -> str:
     """Return the full name of a store's changelog topic."""
     return f"{application_id}-{store}-changelog"
+
+
+def environment_name(environment: str, name: str) -> str:
+    """Return the name of what stands in an environment for a topic or an application."""
+    # Names of environments have no dots, so those of two never begin alike.
+    return f"{ENVIRONMENTS}{environment}.{name}"
 
 
 def kept_offsets_name(application_id: str) -> str:

@@ -213,6 +213,12 @@ class RunLog:
         name = _begun_name(application.config.name, application.version)
         self._topic.write(name, {name: None})
 
+    def forget(self, app: str) -> None:
+        """Delete the records of all runs of an application."""
+        of_app = (f"{app}/", _begun_name(app, ""))
+        if names := [name for name in self._topic.read() if name.startswith(of_app)]:
+            self._topic.put(dict.fromkeys(names))
+
     def decided(
         self,
         application: Application,

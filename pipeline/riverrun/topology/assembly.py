@@ -31,7 +31,7 @@ def put_together(parts: Parts) -> Topology:
     for group in parts.copartitioned:
         topology.copartition(group)
     topology.keep_lines(parts.lines)
-    return topology
+    return topology.elsewhere(parts.stand_ins) if parts.stand_ins else topology
 
 
 def add_operator(

@@ -6,9 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from riverrun.arguments import users_line
-from riverrun.topology.nodes import SourceNode
+from riverrun.topology.nodes import SinkNode, SourceNode
 
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable, Mapping
+
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.nodes import GlobalStore, Node, RepartitionTopic
 
@@ -24,6 +27,7 @@ class Parts:
         repartition_topics: Repartition topics by name, without the application's prefix.
         copartitioned: Groups of sources whose topics need the same number of partitions.
         lines: The line of the user's code that made each node, as `file:line`; None if it is not known.
+        stand_ins: Topics in place of those that nodes named, by these; patterns match the latter.
     """
 
     order: list[str] = field(default_factory=list)
@@ -34,6 +38,7 @@ class Parts:
     repartition_topics: dict[str, RepartitionTopic] = field(default_factory=dict)
     copartitioned: list[frozenset[str]] = field(default_factory=list)
     lines: dict[str, str | None] = field(default_factory=dict)
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -53,7 +58,32 @@ class Parts:
             repartition_topics=dict(self.repartition_topics),
             copartitioned=list(self.copartitioned),
             lines=dict(self.lines),
+            stand_ins=dict(self.stand_ins),
         )
+
+    def with_stand_ins(self, topics: Mapping[str, str]) -> Parts:
+        """Return a copy that reads and writes other topics in place of some."""
+        topics = {topic: stand_in for topic, stand_in in topics.items() if topic not in self.repartition_topics}
+        found = self.copy()
+        found.stand_ins = {**self.stand_ins, **topics}
+        found.nodes = {name: _elsewhere(node, topics) for name, node in self.nodes.items()}
+        found.stores = {
+            name: replace(store, source_topic=topics.get(store.source_topic, store.source_topic))
+            if store.source_topic is not None
+            else store
+            for name, store in self.stores.items()
+        }
+        found.global_stores = {
+            name: replace(declared, source=_source_elsewhere(declared.source, topics))
+            for name, declared in self.global_stores.items()
+        }
+        return found
+
+    def matching(self, pattern: re.Pattern[str], topics: Iterable[str]) -> tuple[str, ...]:
+        """Return the topics that a pattern matches, sorted, with stand-ins in place of those that have one."""
+        named = {stand_in: topic for topic, stand_in in self.stand_ins.items()}
+        found = {topic for topic in (named.get(each, each) for each in topics) if pattern.fullmatch(topic)}
+        return tuple(sorted(self.stand_ins.get(topic, topic) for topic in found))
 
     def copartitioned_topics(self) -> tuple[frozenset[str], ...]:
         """Groups of topics that need the same number of partitions."""
@@ -102,3 +132,17 @@ class Parts:
         self.copartitioned = [
             frozenset(new if source == old else source for source in group) for group in self.copartitioned
         ]
+
+
+def _elsewhere(node: Node, topics: Mapping[str, str]) -> Node:
+    match node:
+        case SourceNode():
+            return _source_elsewhere(node, topics)
+        case SinkNode(topic=str() as topic):
+            return replace(node, topic=topics.get(topic, topic))
+        case _:
+            return node
+
+
+def _source_elsewhere(source: SourceNode, topics: Mapping[str, str]) -> SourceNode:
+    return replace(source, topics=tuple(topics.get(topic, topic) for topic in source.topics))

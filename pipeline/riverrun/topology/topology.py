@@ -121,7 +121,7 @@ class Topology:
         nodes = dict(self._parts.nodes)
         source_of: dict[str, str] = {}
         for name, node in patterns.items():
-            matching = tuple(sorted(t for t in set(topics) if node.pattern and node.pattern.fullmatch(t)))
+            matching = self._parts.matching(node.pattern, topics) if node.pattern else ()
             for topic in matching:
                 if source_of.setdefault(topic, name) != name:
                     message = f"Topic {topic} is matched by the patterns of two sources: {source_of[topic]} and {name}"
@@ -129,6 +129,15 @@ class Topology:
             nodes[name] = replace(node, topics=matching)
         result = Topology()
         result._parts = replace(self._parts, nodes=nodes)
+        return result
+
+    def elsewhere(self, topics: Mapping[str, str]) -> Topology:
+        """Return the topology with other topics in place of some of those that it reads and writes, by these.
+
+        Patterns match the names of the latter, and then read the former.
+        """
+        result = Topology()
+        result._parts = self._parts.with_stand_ins(topics)
         return result
 
     @property

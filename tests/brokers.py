@@ -10,7 +10,7 @@ import time
 import uuid
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -127,7 +127,7 @@ class Broker:
         assert all(error.errno == 0 for error in answers.values()), answers
 
     def write(self, topic: str, records: Iterable[Input], partition: int | None = None) -> None:
-        producer = IdempotentProducer(self.door, admin=_asker(self.door))
+        producer = IdempotentProducer(self.door, admin=self._asker)
         for key, value, timestamp in records:
             producer.send(topic, key, value, timestamp, (), partition)
         producer.flush()
@@ -143,7 +143,7 @@ class Broker:
                     raise
 
     def _read(self, topic: str) -> list[RawRecord]:
-        admin = _asker(self.door)
+        admin = self._asker
         tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
         first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
         found: dict[TopicPartition, list[RawRecord]] = {tp: [] for tp in tps}
@@ -151,11 +151,10 @@ class Broker:
             found[tp] += records
         return [record for tp in tps for record in found[tp]]
 
-
-@lru_cache(maxsize=1)
-def _asker(kafka: Kafka) -> Admin:
-    """A client that all writes and reads of a broker share: tests that wait read again and again."""
-    return Admin(kafka)
+    @cached_property
+    def _asker(self) -> Admin:
+        """A client that all writes and reads share: tests that wait read again and again."""
+        return self.admin()
 
 
 @contextmanager

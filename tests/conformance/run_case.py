@@ -253,7 +253,7 @@ def _shown(form: _Form, record: Any) -> dict[str, Any]:
         serde = session_windowed(BYTES) if layout.window == "SESSION" else windowed(BYTES, _ANY_SIZE)
         read = serde.deserialize(key)
         key = read.key
-        end = read.window.end if layout.window == "SESSION" else read.window.start + (layout.window_ms or 0)
+        end = read.window.end if layout.window == "SESSION" else read.window.start + (layout.window_size or 0)
         kind = "session" if layout.window == "SESSION" else "time"
         window = {"start": read.window.start, "end": end, "type": kind}
     return {

@@ -129,6 +129,7 @@ from riverrun.state.store_types import KeyValueStore, SessionStore, VersionedKey
 from riverrun.state.suppliers import StoreSupplier
 from riverrun.topology.topology import Topology
 from riverrun.windows import (
+    CalendarWindows,
     CountWindows,
     JoinWindows,
     SessionWindows,
@@ -159,6 +160,7 @@ __all__ = [
     "BrokerError",
     "BufferConfig",
     "CachedLookup",
+    "CalendarWindows",
     "Cancellable",
     "CogroupedKStream",
     "CollectList",

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from riverrun.arguments import DURATION, MOMENT, NUMBER, optional, takes
+from riverrun.arguments import DURATION, MOMENT, NUMBER, TEXT, optional, takes
+from riverrun.calendars import Calendar
 from riverrun.errors import TopologyError
 from riverrun.records import EPOCH, moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
 K = TypeVar("K")
 
@@ -203,6 +207,205 @@ class OwnWindows:
             latest = start + 2 * self.size_ms
             raise ValueError(f"windows_for({start}) of {self.given!r} has no window from {start} to at most {latest}")
         return end
+
+
+_DAY_MS = 86_400_000
+# No zone has set its clocks back by more within a year since 1970.
+_LONGEST_SHIFT_MS = _DAY_MS // 2
+# Days of the longest windows of so many months.
+_DAYS_OF_MONTHS = {1: 31, 2: 62, 3: 92, 4: 123, 6: 184, 12: 366}
+_SHORTEST_MONTH_MS = 28 * _DAY_MS
+_MOST_DAYS = 366
+_NO_OFFSET = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarWindows:
+    """Days, weeks, months, quarters or years of a time zone, which are as long as its clocks and its calendar have them.
+
+    Windows follow each other without gaps. Each begins when local clocks show its first moment, or a later one where they
+    leave that out.
+
+    >>> from datetime import UTC, datetime
+    >>> days = CalendarWindows.days("Europe/Berlin")
+    >>> autumn = int(datetime(2026, 10, 25, 12, tzinfo=UTC).timestamp() * 1000)
+    >>> [(window.end - window.start) // 3_600_000 for window in days.windows_for(autumn)]
+    [25]
+
+    Args:
+        zone: Name of the time zone, such as `Europe/Berlin`.
+        count: Number of units of a window.
+        unit: Unit of the count.
+        offset_months: Number of months by which windows of months begin later than in January.
+        offset_ms: How much later windows begin than their first day, on local clocks.
+        grace_ms: How far the end of a window may lag behind stream time while the window still changes.
+    """
+
+    zone: str
+    count: int
+    unit: Literal["days", "months"]
+    offset_months: int
+    offset_ms: int
+    grace_ms: int
+
+    @classmethod
+    @takes(zone=TEXT, count=NUMBER, offset=DURATION, grace=optional(DURATION))
+    def days(
+        cls, zone: str, count: int = 1, *, offset: timedelta = _NO_OFFSET, grace: timedelta | None = None
+    ) -> CalendarWindows:
+        """Return windows of one day, or of `count` days, which are counted from Monday, 5 January 1970.
+
+        Args:
+            zone: Name of the time zone.
+            count: Number of days, at most 366.
+            offset: How much later than midnight windows begin: `timedelta(hours=6)` for days that begin at six.
+            grace: How far the end of a window may lag behind stream time while the window still changes; defaults to none.
+
+        Raises:
+            TopologyError: If there is no such zone, or if a number is out of bounds.
+        """
+        return cls._of(zone, count, "days", 0, offset, grace)
+
+    @classmethod
+    @takes(zone=TEXT, count=NUMBER, offset=DURATION, grace=optional(DURATION))
+    def weeks(
+        cls, zone: str, count: int = 1, *, offset: timedelta = _NO_OFFSET, grace: timedelta | None = None
+    ) -> CalendarWindows:
+        """Return windows of weeks, as `days` does: they begin on Mondays, with an offset of six days on Sundays.
+
+        Raises:
+            TopologyError: If there is no such zone, or if a number is out of bounds.
+        """
+        return cls._of(zone, 7 * count, "days", 0, offset, grace)
+
+    @classmethod
+    @takes(zone=TEXT, count=NUMBER, offset_months=NUMBER, offset=DURATION, grace=optional(DURATION))
+    def months(
+        cls,
+        zone: str,
+        count: int = 1,
+        *,
+        offset_months: int = 0,
+        offset: timedelta = _NO_OFFSET,
+        grace: timedelta | None = None,
+    ) -> CalendarWindows:
+        """Return windows of one month, or of 2, 3, 4, 6 or 12 months, the first of which begins in January.
+
+        Args:
+            zone: Name of the time zone.
+            count: Number of months.
+            offset_months: How many months later windows begin, less than `count`.
+            offset: How much later than the first of the month windows begin, less than 28 days.
+            grace: How far the end of a window may lag behind stream time while the window still changes; defaults to none.
+
+        Raises:
+            TopologyError: If there is no such zone, or if a number is out of bounds.
+        """
+        return cls._of(zone, count, "months", offset_months, offset, grace)
+
+    @classmethod
+    @takes(zone=TEXT, offset_months=NUMBER, offset=DURATION, grace=optional(DURATION))
+    def quarters(
+        cls, zone: str, *, offset_months: int = 0, offset: timedelta = _NO_OFFSET, grace: timedelta | None = None
+    ) -> CalendarWindows:
+        """Return windows of three months, as `months` does.
+
+        Raises:
+            TopologyError: If there is no such zone, or if a number is out of bounds.
+        """
+        return cls._of(zone, 3, "months", offset_months, offset, grace)
+
+    @classmethod
+    @takes(zone=TEXT, offset_months=NUMBER, offset=DURATION, grace=optional(DURATION))
+    def years(
+        cls, zone: str, *, offset_months: int = 0, offset: timedelta = _NO_OFFSET, grace: timedelta | None = None
+    ) -> CalendarWindows:
+        """Return windows of twelve months, as `months` does: with `offset_months=3` from April on.
+
+        Raises:
+            TopologyError: If there is no such zone, or if a number is out of bounds.
+        """
+        return cls._of(zone, 12, "months", offset_months, offset, grace)
+
+    @classmethod
+    def _of(
+        cls,
+        zone: str,
+        count: int,
+        unit: Literal["days", "months"],
+        offset_months: int,
+        offset: timedelta,
+        grace: timedelta | None,
+    ) -> CalendarWindows:
+        _check_zone(zone)
+        if unit == "months" and count not in _DAYS_OF_MONTHS:
+            message = f"windows have 1, 2, 3, 4, 6 or 12 months, so that each year begins one, not {count}"
+            raise TopologyError(message)
+        if unit == "days" and not 1 <= count <= _MOST_DAYS:
+            raise TopologyError(f"windows have 1 to {_MOST_DAYS} days, not {count}")
+        if unit == "months" and not 0 <= offset_months < count:
+            raise TopologyError(f"windows of {count} months begin less than {count} months later, not {offset_months}")
+        offset_ms = millis(offset, "offset")
+        most_ms = _SHORTEST_MONTH_MS if unit == "months" else count * _DAY_MS
+        if offset_ms >= most_ms:
+            raise TopologyError(f"offset must be less than {most_ms // _DAY_MS} days, not {offset}")
+        return cls(zone, count, unit, offset_months, offset_ms, 0 if grace is None else millis(grace, "grace"))
+
+    @property
+    def size_ms(self) -> int:
+        """Return a bound on the length of a window, ms: that of the longest in days of 24 hours, and twelve hours more."""
+        days = _DAYS_OF_MONTHS[self.count] if self.unit == "months" else self.count
+        return days * _DAY_MS + _LONGEST_SHIFT_MS
+
+    @property
+    def retention_ms(self) -> int:
+        """Return how long a store must keep a window: size plus grace."""
+        return self.size_ms + self.grace_ms
+
+    def windows_for(self, timestamp: int) -> Iterable[Window]:
+        """Return the window that contains `timestamp`; none before the epoch."""
+        return [Window(start, self.end_of(start)) for start in self.starts_for(timestamp)]
+
+    def starts_for(self, timestamp: int) -> Iterable[int]:
+        """Return the start of the window that contains `timestamp`; none before the epoch."""
+        return calendar_of(self).starts_for(timestamp)
+
+    def end_of(self, start: int) -> int:
+        """Return the end of the window with this start, ms."""
+        return calendar_of(self).end_of(start)
+
+    def __str__(self) -> str:
+        """Return them as text: `str(CalendarWindows.weeks("Europe/Berlin"))` is `7 days of Europe/Berlin`."""
+        unit = self.unit if self.count > 1 else self.unit.removesuffix("s")
+        months = f", {self.offset_months} months later" if self.offset_months else ""
+        later = f", {timedelta(milliseconds=self.offset_ms)} later" if self.offset_ms else ""
+        return f"{self.count} {unit} of {self.zone}{months}{later}"
+
+
+def _check_zone(name: str) -> None:
+    try:
+        ZoneInfo(name)
+    # ZoneInfo reads a file of that name: a name with `..`, or that of a directory, raises the other two.
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        hint = (
+            "Names are those of the IANA's database, such as Europe/Berlin: pip install tzdata if the system has none."
+        )
+        raise TopologyError(f"there is no time zone {name!r}", hint=hint) from None
+
+
+@cache
+def calendar_of(windows: CalendarWindows) -> Calendar:
+    """Return the calendar that finds windows: its borders are found once for all users in a process."""
+    return Calendar(windows.zone, windows.count, windows.unit, windows.offset_months, windows.offset_ms)
+
+
+VaryingWindows = OwnWindows | CalendarWindows
+"""Windows that tell where each of them ends (`end_of`)."""
+
+
+def varying(given: Windows) -> VaryingWindows:
+    """Return a user's windows in the form that operators and stores use."""
+    return given if isinstance(given, CalendarWindows) else OwnWindows.of(given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from riverrun.errors import ConfigError, StreamsError
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.serde.serdes import BYTES
 from riverrun.serde.windowed import session_windowed, windowed
+from riverrun.sql.durations import key_serde_of_windows
 from riverrun.sql.formats import Form, key_serde, value_serde
 from riverrun.sql.planning.planner import StatementPlan
 from riverrun.sql.statement_parser import parse
@@ -250,12 +251,10 @@ def _number(text: str) -> float | None:
 def _shown(form: _Form, record: Any) -> dict[str, Any]:
     key, window, layout = record.key, None, form.layout
     if layout.window is not None and key is not None:
-        serde = session_windowed(BYTES) if layout.window == "SESSION" else windowed(BYTES, _ANY_SIZE)
-        read = serde.deserialize(key)
+        read = key_serde_of_windows(BYTES, layout.window, layout.window_size or 0).deserialize(key)
         key = read.key
-        end = read.window.end if layout.window == "SESSION" else read.window.start + (layout.window_ms or 0)
         kind = "session" if layout.window == "SESSION" else "time"
-        window = {"start": read.window.start, "end": end, "type": kind}
+        window = {"start": read.window.start, "end": read.window.end, "type": kind}
     return {
         "key": None if key is None else form.decoded(key, is_key=True),
         "value": None if record.value is None else form.decoded(record.value, is_key=False),

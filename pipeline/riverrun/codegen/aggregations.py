@@ -152,7 +152,9 @@ def _table(operator: TableAggregate, at: EmitContext) -> str:
 def _windows(operator: StreamWindowAggregate, at: EmitContext) -> str:
     fold, name = _window_fold(operator, at.folding), at.named("operator", operator)
     window = _window_lines(operator, at, fold, name)
-    if operator.tumbling_ms is None:
+    if operator.stretch_of is not None:
+        windows = f"start, end = {at.named('stretch_of', operator.stretch_of)}(timestamp)\n{window}"
+    elif operator.tumbling_ms is None:
         windows = block(f"for start in {at.named('starts', operator.starts_for)}(timestamp):", window)
     else:
         windows = f"start = timestamp - timestamp % {operator.tumbling_ms}\n{window}"
@@ -164,15 +166,21 @@ def _windows(operator: StreamWindowAggregate, at: EmitContext) -> str:
 def _window_lines(operator: StreamWindowAggregate, at: EmitContext, fold: CachedFold, name: str) -> str:
     """Return the lines for the window that begins at `start`; the operator handles late records."""
     kept = at.named("kept", fold.kept)
-    is_late = f"start <= observed - {operator.kept_ms} or not {kept}.first <= start < {kept}.end"
-    late = f"{name}.update({at.key_as_read}, {at.value}, timestamp, headers, start)"
+    end, is_closed = "end", f"end <= observed - {operator.grace_ms}"
+    if operator.stretch_of is None:
+        end, is_closed = (
+            f"start + {operator.longest_ms}",
+            f"start <= observed - {operator.grace_ms + operator.longest_ms}",
+        )
+    is_late = f"{is_closed} or not {kept}.first <= start < {kept}.end"
+    late = f"{name}.update({at.key_as_read}, {at.value}, timestamp, headers, start, {end})"
     return f"{block(f'if {is_late}:', late)}\n{block('else:', _entry_lines(at, fold, 'start'))}"
 
 
 def _window_fold(operator: StreamWindowAggregate, folding: Folding) -> CachedFold:
     if operator.closing is not None:
         raise NotGenerated("it forwards windows when they close")
-    if operator.own_end_of is not None:
+    if operator.own_end_of is not None and operator.stretch_of is None:
         raise NotGenerated("its windows say themselves where they end")
     return folding(operator.store_name, operator.aggregator)
 

@@ -23,7 +23,16 @@ from riverrun.operators.tables import window_store_getter
 from riverrun.serde.windowed import session_windowed, windowed_of_size_ms, windowed_until
 from riverrun.state.api import StoreKind
 from riverrun.topology.assembly import add_operator
-from riverrun.windows import OwnWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, millis
+from riverrun.windows import (
+    OwnWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    VaryingWindows,
+    millis,
+    varying,
+)
 
 if TYPE_CHECKING:
     from riverrun.dsl.kstream import KStream
@@ -43,7 +52,7 @@ V = TypeVar("V")
 OperatorOf = Callable[["StoreBuilder", "TableNode"], "Operator"]
 """Creates the operator of an aggregation from its store and node, when it is known what the node sends."""
 
-FixedWindows = TimeWindows | SlidingWindows | UnlimitedWindows | OwnWindows
+FixedWindows = TimeWindows | SlidingWindows | UnlimitedWindows | VaryingWindows
 """Windows that their start identifies."""
 
 Windows = FixedWindows | SessionWindows
@@ -67,9 +76,7 @@ class SessionAggregator:
 
 def fixed(windows: FixedWindows | OwnGiven) -> FixedWindows:
     """Return a user's windows in the form that aggregations call."""
-    if isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows | OwnWindows):
-        return windows
-    return OwnWindows.of(windows)
+    return windows if isinstance(windows, FixedWindows) else varying(windows)
 
 
 def reducing(reducer: Callable[[Any, Any], Any]) -> Aggregator:
@@ -125,7 +132,7 @@ def windowed_store(
         kind=StoreKind.SESSION if size_ms is None else StoreKind.TIMESTAMPED_WINDOW,
         retention_ms=retention_ms,
         window_size_ms=size_ms or 0,
-        own_end_of=windows.end_of if isinstance(windows, OwnWindows) else None,
+        own_end_of=windows.end_of if isinstance(windows, VaryingWindows) else None,
         slack_ms=_slack_ms(windows, emit),
         emits_final=emit is EmitStrategy.ON_WINDOW_CLOSE,
         grace_ms=None if isinstance(windows, UnlimitedWindows) else windows.grace_ms,
@@ -194,7 +201,7 @@ def windowed_key_serde(inner: Serde[Any], windows: Windows) -> Serde[Any]:
     """Return the serde of a windowed table's keys."""
     if isinstance(windows, SessionWindows):
         return session_windowed(inner)
-    if isinstance(windows, OwnWindows):
+    if isinstance(windows, VaryingWindows):
         return windowed_until(inner, windows.end_of)
     return windowed_of_size_ms(inner, windows.size_ms)
 

@@ -154,7 +154,8 @@ def _windows(given: object) -> str | None:
     if isinstance(given, Windows) and not isinstance(given, type):
         return None
     name = given.__name__ if isinstance(given, type) else repr(given)
-    return f"must be TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or your own Windows, not {name}"
+    kinds = "TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows"
+    return f"must be {kinds} or your own Windows, not {name}"
 
 
 WINDOWS = Kind("windows", _windows)

@@ -6,12 +6,23 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+from riverrun.calendars import Calendar
 from riverrun.operators.late_records import refused_by
 from riverrun.operators.tables import TableStore, cache_forwards
 from riverrun.processor.handlers import DropReason
 from riverrun.records import Change, ValueAndTimestamp
 from riverrun.state.folds import step
-from riverrun.windows import MAX_TIME_MS, OwnWindows, TimeWindows, UnlimitedWindows, Window, Windowed, end_of
+from riverrun.windows import (
+    MAX_TIME_MS,
+    CalendarWindows,
+    OwnWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    VaryingWindows,
+    Window,
+    Windowed,
+    calendar_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -183,7 +194,7 @@ class StreamWindowAggregate:
     def __init__(
         self,
         store: str,
-        windows: TimeWindows | UnlimitedWindows | OwnWindows,
+        windows: TimeWindows | UnlimitedWindows | VaryingWindows,
         aggregator: Aggregator,
         *,
         send_old_values: bool,
@@ -193,12 +204,14 @@ class StreamWindowAggregate:
         self._size_ms = windows.size_ms
         # A derived class may start its windows elsewhere.
         is_tumbling = type(windows) is TimeWindows and windows.advance_ms == windows.size_ms
-        self.own_end_of = windows.end_of if isinstance(windows, OwnWindows) else None
+        timed = calendar_of(windows) if isinstance(windows, CalendarWindows) else windows
+        # Only calendars have one window for each time, and a function that finds both of its ends.
+        self.stretch_of = timed.stretch_of if isinstance(timed, Calendar) else None
+        self.own_end_of = timed.end_of if isinstance(timed, Calendar | OwnWindows) else None
         self.tumbling_ms = windows.size_ms if is_tumbling else None
-        self.starts_for = windows.starts_for
+        self.starts_for = timed.starts_for
         self.grace_ms = windows.grace_ms
-        # A window is closed if it starts this long before the highest time.
-        self.kept_ms = windows.grace_ms + windows.size_ms
+        self.longest_ms = windows.size_ms + (windows.slack_ms if isinstance(windows, OwnWindows) else 0)
         self.aggregator = aggregator
         self._send_old_values = send_old_values
         self.closing = closing
@@ -221,12 +234,11 @@ class StreamWindowAggregate:
                 context, store, send_old_values=self._send_old_values, key_of=self._windowed
             )
             self._tells_old_values = tells_old = self._send_old_values and self._forwards_updates
-            if self._forwards_updates and self.own_end_of is None:
+            if self._forwards_updates:
                 self._writing_fold = store.writing_fold(self.aggregator, tells_old=tells_old)
             return
         self._forwards_updates = False
-        if self.own_end_of is None:
-            self._writing_fold = store.writing_fold(self.aggregator, tells_old=False)
+        self._writing_fold = store.writing_fold(self.aggregator, tells_old=False)
         self.closing.init(context, ((self._closes(start), start, key) for key, start, _ in self._store.all()))
         if self.closing.last_close >= 0:
             self.observed_ms = max(self.observed_ms, self.closing.last_close + self.grace_ms)
@@ -246,18 +258,25 @@ class StreamWindowAggregate:
         # Before the record is stored, which may make the store forget the windows that it closes.
         if self.closing is not None:
             self.closing.forward(self.observed_ms - self.grace_ms, self._store, self._windowed, headers)
-        last_closed_start = self.observed_ms - self.kept_ms
-        size_ms, writing_fold = self.tumbling_ms, self._writing_fold
-        for start in self.starts_for(timestamp) if size_ms is None else (timestamp - timestamp % size_ms,):
-            if writing_fold is None or start <= last_closed_start:
-                self.update(key, value, timestamp, headers, start)
+        close_ms = self.observed_ms - self.grace_ms
+        tumbling_ms, size_ms, end_of, writing_fold = (
+            self.tumbling_ms,
+            self._size_ms,
+            self.own_end_of,
+            self._writing_fold,
+        )
+        for start in self.starts_for(timestamp) if tumbling_ms is None else (timestamp - timestamp % tumbling_ms,):
+            closes_ms = start + size_ms if end_of is None else end_of(start)
+            if writing_fold is None or closes_ms <= close_ms:
+                self.update(key, value, timestamp, headers, start, closes_ms)
                 continue
             known, _, new, old, time = writing_fold(key, value, timestamp, start)
             if self.closing is None:
-                window = _made(Window, (start, end_of(start, self._size_ms)))
+                end = closes_ms if closes_ms < MAX_TIME_MS else MAX_TIME_MS  # noqa: FURB136 - as in `end_of`
+                window = _made(Window, (start, end))
                 self._forward(_made(Windowed, (key, window)), _made(Change, (new, old, True)), time, headers)
             elif known is None:
-                self.closing.opened(start + self._size_ms, start, key)
+                self.closing.opened(closes_ms, start, key)
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Forward the windows that a record of this time would close."""
@@ -265,9 +284,8 @@ class StreamWindowAggregate:
         if self.closing is not None:
             self.closing.forward(self.observed_ms - self.grace_ms, self._store, self._windowed, ())
 
-    def update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
-        """Aggregate a value into the window that starts at `start` (ms), unless that is closed."""
-        closes_ms = start + self._size_ms if self.own_end_of is None else self.own_end_of(start)
+    def update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int, closes_ms: int) -> None:
+        """Aggregate a value into the window from `start` to `closes_ms`, unless that is closed."""
         if closes_ms <= self.observed_ms - self.grace_ms:
             self._context.drop(DropReason.LATE)
             self._refused.is_late = True

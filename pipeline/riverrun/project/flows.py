@@ -157,8 +157,8 @@ class Flows:
         if isinstance(operator, StreamSessionWindowAggregate):
             return _ANY_TIME
         if isinstance(operator, StreamWindowAggregate):
-            size_ms = operator.kept_ms - operator.grace_ms
-            return _ANY_TIME if operator.own_end_of is not None or size_ms >= NO_END_MS else Spread(size_ms, size_ms)
+            size_ms = operator.longest_ms
+            return _ANY_TIME if size_ms >= NO_END_MS else Spread(size_ms, size_ms)
         if isinstance(operator, StreamSlidingWindowAggregate):
             # A record also makes a window that begins just after it.
             return Spread(operator.size_ms, operator.size_ms + 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from riverrun.arguments import DURATION, SERDE, instance, optional, takes
 from riverrun.serde.api import Serde
-from riverrun.windows import OwnWindows, Window, Windowed, Windows, end_of, millis
+from riverrun.windows import Window, Windowed, Windows, end_of, millis, varying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +35,11 @@ def windowed(inner: Serde[K], size: timedelta | Windows | None = None) -> Serde[
 
     Args:
         inner: Serde of the inner key.
-        size: Length of the windows, or windows of your own. The bytes do not contain it: reading needs it, writing does not.
+        size: Length of the windows, or windows of a calendar or of your own. The bytes do not contain it: reading needs it,
+            writing does not.
     """
     if isinstance(size, Windows):
-        return windowed_until(inner, OwnWindows.of(size).end_of)
+        return windowed_until(inner, varying(size).end_of)
     return windowed_of_size_ms(inner, millis(size, "window size") if size is not None else None)
 
 

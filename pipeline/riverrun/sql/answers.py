@@ -17,13 +17,14 @@ from riverrun.sql.row_code import function_of, predicate_of
 from riverrun.sql.statements import SqlError, nearest, start_of
 from riverrun.sql.types import Primitive
 from riverrun.sql.values import shown
-from riverrun.windows import MAX_TIME_MS, Windowed
+from riverrun.windows import MAX_TIME_MS, CalendarWindows, Windowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from riverrun.sql.catalog import Catalog, Source, StoredTable
     from riverrun.sql.commands import DeleteRows, InsertValues, Select
+    from riverrun.sql.durations import WindowSize
     from riverrun.sql.statements import Query
     from riverrun.sql.types import Columns, SqlType
     from riverrun.windows import Window
@@ -285,7 +286,7 @@ def _sought(tests: Sequence[_Test], source: Source) -> Sought:
     lower, upper = _bounds(tests, source) if found is None else (None, None)
     sought = Sought(found, lower, upper)
     for test in tests:
-        sought = _within(sought, test, source.layout.window_ms)
+        sought = _within(sought, test, source.layout.window_size)
     return sought
 
 
@@ -332,15 +333,18 @@ def _bounds(tests: Sequence[_Test], source: Source) -> tuple[str | None, str | N
     return lower, upper
 
 
-def _within(sought: Sought, test: _Test, window_ms: int | None) -> Sought:
+def _within(sought: Sought, test: _Test, size: WindowSize | None) -> Sought:
     """Return the sought part within a test's bounds on windows."""
     # Bounds are starts of windows, so an end is moved back by the size. Sessions have no size: their stores compare the
-    # lower bound with the end and the upper one with the start, which only reads more than the predicate lets pass.
-    back_ms = {"WINDOWSTART": 0, "WINDOWEND": window_ms or 0}.get(test.column)
-    times = [_time(each) for each in test.constants]
-    if back_ms is None or None in times:
+    # lower bound with the end and the upper one with the start, which only reads more than the predicate lets pass. So do
+    # windows of a calendar, the longest of which bounds them.
+    most_ms = size.size_ms if isinstance(size, CalendarWindows) else size or 0
+    least_ms = 0 if isinstance(size, CalendarWindows) else most_ms
+    back = {"WINDOWSTART": (0, 0), "WINDOWEND": (most_ms, least_ms)}.get(test.column)
+    times = [time for each in test.constants if (time := _time(each)) is not None]
+    if back is None or len(times) < len(test.constants):
         return sought
-    first, last = (limit(each for each in times if each is not None) - back_ms for limit in (min, max))
+    first, last = min(times) - back[0], max(times) - back[1]
     if test.sign in {exp.EQ, exp.GT, exp.GTE}:
         sought = replace(sought, time_from=max(sought.time_from, first))
     if test.sign in {exp.EQ, exp.LT, exp.LTE}:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from riverrun.records import is_legal_topic
 from riverrun.serde.unlogged import UNAVAILABLE
-from riverrun.serde.windowed import session_windowed, windowed
+from riverrun.sql.durations import key_serde_of_windows, millis_of, window_size_of
 from riverrun.sql.formats import (
     FORMATS_OF_CHANGES,
     Changes,
@@ -22,7 +21,6 @@ from riverrun.sql.formats import (
     value_serde,
 )
 from riverrun.sql.functions.date_formats import date_format
-from riverrun.sql.statement_parser import UNITS, checked_duration
 from riverrun.sql.statements import SqlError, nearest
 from riverrun.sql.types import HEADERS, Primitive
 
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
 
     from riverrun.serde.api import Serde
     from riverrun.sql.columns_file import FoundColumns
+    from riverrun.sql.durations import WindowSize
     from riverrun.sql.schema_types import WrittenSchema
     from riverrun.sql.statements import Column, CreateSource, DropSource
     from riverrun.sql.types import Columns
@@ -64,6 +63,7 @@ def chained(*steps: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 _OF_CHANGES = ("DEBEZIUM_TYPES", "DEBEZIUM_PLACEHOLDER")
 """Properties that only a source with a format of changes has."""
+_SIZES = ("WINDOW_SIZE", "WINDOW_TIMEZONE", "WINDOW_OFFSET")
 _KNOWN = (
     "KAFKA_TOPIC",
     "VALUE_FORMAT",
@@ -85,7 +85,7 @@ _KNOWN = (
     "VALUE_PROTOBUF_NULLABLE_REPRESENTATION",
     "KEY_PROTOBUF_NULLABLE_REPRESENTATION",
     "WINDOW_TYPE",
-    "WINDOW_SIZE",
+    *_SIZES,
     "TTL",
     *_OF_CHANGES,
 )
@@ -98,7 +98,7 @@ PSEUDO = frozenset({"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WIND
 UNWRAPPED = "wrap.single.values is false"
 _NOT_OF_CHANGES = (
     "WINDOW_TYPE",
-    "WINDOW_SIZE",
+    *_SIZES,
     "WRAP_SINGLE_VALUE",
     "VALUE_DELIMITER",
     "KEY_DELIMITER",
@@ -108,8 +108,6 @@ _NOT_OF_CHANGES = (
     "KEY_SCHEMA_FULL_NAME",
 )
 """Properties that a source with a format of changes cannot have."""
-# A number of that many digits is too large in every unit. Python refuses to convert texts of thousands of digits.
-_MOST_DIGITS = 20
 _FORMATS = {
     "KEY_FORMAT": "ksql.persistence.default.format.key",
     "VALUE_FORMAT": "ksql.persistence.default.format.value",
@@ -130,7 +128,7 @@ class RecordLayout:
     value_form: Form
     wrapped: bool = True
     window: str | None = None
-    window_ms: int | None = None
+    window_size: WindowSize | None = None
     timestamp: str | None = None
     timestamp_format: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
@@ -171,11 +169,8 @@ class Source:
     def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of its keys, windowed or not, and of its values, as `RecordLayout.serdes` does."""
         (keys, values), window = self.layout.serdes(used), self.layout.window
-        if window == "SESSION":
-            return session_windowed(keys), values
         if window is not None:
-            size = None if self.layout.window_ms is None else timedelta(milliseconds=self.layout.window_ms)
-            return windowed(keys, size), values
+            keys = key_serde_of_windows(keys, window, self.layout.window_size)
         return keys, values
 
 
@@ -232,7 +227,7 @@ def checked_properties(statement: CreateSource, properties: Mapping[str, str]) -
 def _time_to_live(statement: CreateSource, value: Any) -> timedelta:
     if not statement.is_table:
         raise SqlError("TTL is a property of tables: rows of a stream do not stay", statement.start)
-    ttl_ms = _millis("TTL", str(value), statement.start)
+    ttl_ms = millis_of("TTL", str(value), statement.start)
     if ttl_ms == 0:
         raise SqlError("TTL must be more than 0", statement.start)
     return timedelta(milliseconds=ttl_ms)
@@ -269,19 +264,28 @@ def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColu
     keys = tuple((each.name, each.type) for each in statement.columns if each.is_key)
     values = tuple((each.name, each.type) for each in statement.columns if not each.is_key and each.header is None)
     _check_columns(statement, bool(keys))
-    window, size = given.get("WINDOW_TYPE"), given.get("WINDOW_SIZE")
+    window = given.get("WINDOW_TYPE")
     if window not in {None, "SESSION", "TUMBLING", "HOPPING"}:
         message = f"There is no window type {window}"
         raise SqlError(message, statement.start, hint="There are SESSION, HOPPING and TUMBLING.")
     layout = replace(
         layout_of(keys, values, given, found, statement.start),
         window=window,
-        window_ms=None if size is None else _millis("WINDOW_SIZE", str(size), statement.start),
+        window_size=_window_size(statement, given),
         changes=_changes(statement, keys, values, given),
         headers=tuple((each.name, each.header) for each in statement.columns if each.header is not None),
     )
     topic = str(given["KAFKA_TOPIC"])
     return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only, ttl=given.get("TTL"))
+
+
+def _window_size(statement: CreateSource, given: Mapping[str, Any]) -> WindowSize | None:
+    size, zone, offset = (None if name not in given else str(given[name]) for name in _SIZES)
+    if size is not None:
+        return window_size_of(size, zone, offset, statement.start)
+    if zone is not None or offset is not None:
+        raise SqlError(f"{_SIZES[1]} and {_SIZES[2]} take {_SIZES[0]} as well", statement.start)
+    return None
 
 
 def _changes(statement: CreateSource, key: Columns, columns: Columns, given: Mapping[str, Any]) -> Changes | None:
@@ -379,11 +383,3 @@ def _timestamp(given: Mapping[str, Any], columns: Any, start: int) -> str | None
         )
         raise SqlError(message, start)
     return name
-
-
-def _millis(name: str, text: str, start: int) -> int:
-    match = re.fullmatch(r"\s*([0-9]+)\s+([A-Za-z]+)\s*", text)
-    unit = match[2].upper().removesuffix("S") if match else ""
-    if match is None or unit not in UNITS:
-        raise SqlError(f"{name} {text!r} is not a duration such as '10 SECONDS'", start)
-    return checked_duration(int((match[1].lstrip("0") or "0")[:_MOST_DIGITS]) * UNITS[unit], start)

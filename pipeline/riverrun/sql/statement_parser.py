@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from riverrun.sql.durations import CALENDAR_UNITS, UNITS, checked_duration, of_calendar
 from riverrun.sql.expression_parser import ExpressionParser
 from riverrun.sql.statements import (
     RESERVED,
@@ -32,21 +33,15 @@ from riverrun.sql.statements import (
     words,
 )
 
-UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
+    from riverrun.sql.durations import WindowSize
 
 _OVER_HINT = "TOPK and BOTTOMK list the first values of a group; SELECT DISTINCT ON ... WITHIN drops repeated rows."
 _BY_COUNT_HINT = "Windows by count are Python's: windowed_by(CountWindows.of(n))."
+_CALENDAR_HINT = "Only sizes and offsets of TUMBLING windows have units of the calendar."
 _DISTINCT_HINT = "SELECT DISTINCT ON (id) ... FROM payments WITHIN 1 DAY"
-# Python's timedelta holds 999,999,999 days.
-_LONGEST_MS = 999_999_999 * UNITS["DAY"]
-
-
-def checked_duration(duration_ms: int, start: int) -> int:
-    """Return a duration in ms, if windows and joins can have it."""
-    if duration_ms > _LONGEST_MS:
-        raise SqlError(f"A duration of {duration_ms} ms is too long: the most is {_LONGEST_MS} ms", start)
-    return duration_ms
 
 
 class KsqlParser(ExpressionParser):
@@ -337,15 +332,21 @@ class KsqlParser(ExpressionParser):
         return self._duration()
 
     def _duration(self) -> int:
+        number, unit, start = self._amount(UNITS)
+        return checked_duration(number * UNITS[unit], start)
+
+    def _amount(self, units: Collection[str]) -> tuple[int, str, int]:
+        """Take a number and its unit; return them, the unit as it is listed, and the offset of the unit."""
         number = self.number()
         token = self._curr
-        name, _ = self.name()
+        name, start = self.name()
         unit = name.removesuffix("S")
-        if unit not in UNITS:
-            message = f"There is no unit of time {name}"
-            hint = _BY_COUNT_HINT if unit in {"ROW", "RECORD"} else nearest(name, [f"{unit}S" for unit in UNITS])
-            raise self.fail(message, token, hint)
-        return checked_duration(number * UNITS[unit], token.start)
+        if unit not in units:
+            hint = nearest(name, [f"{unit}S" for unit in units])
+            hint = _CALENDAR_HINT if unit in CALENDAR_UNITS else hint
+            hint = _BY_COUNT_HINT if unit in {"ROW", "RECORD"} else hint
+            raise self.fail(f"There is no unit of time {name}", token, hint)
+        return number, unit, start
 
     def _window_clause(self) -> WindowClause:
         if self.is_next("TUMBLING", "HOPPING", "SESSION"):
@@ -357,10 +358,16 @@ class KsqlParser(ExpressionParser):
         self.expect("(")
         if kind != "SESSION":
             self.expect("SIZE")
-        size, given = self._duration(), dict[str, Any]()
+        number, unit, start = self._amount((*UNITS, *CALENDAR_UNITS) if kind == "TUMBLING" else UNITS)
+        given: dict[str, Any] = {}
         while self.word(","):
             self._window_part(kind, given)
         self.expect(")")
+        zone, offset = given.pop("TIMEZONE", None), given.pop("OFFSET", ())
+        if unit in CALENDAR_UNITS or zone is not None or offset:
+            size: WindowSize = of_calendar(number, unit, zone, offset, start)
+        else:
+            size = checked_duration(number * UNITS[unit], start)
         if kind == "SESSION" and size == 0:
             raise SqlError("The gap of SESSION windows must be more than 0", place)
         if kind == "HOPPING" and "ADVANCE" not in given:
@@ -380,12 +387,28 @@ class KsqlParser(ExpressionParser):
             given[word] = self._grace()
         elif self.word("LATE"):
             given[word] = self._late_into()
+        elif kind == "TUMBLING" and self.word("TIMEZONE"):
+            given[word] = self._zone()
+        elif kind == "TUMBLING" and self.word("OFFSET"):
+            given[word] = self._offset()
         elif kind == "HOPPING" and self.word("ADVANCE"):
             self.expect("BY")
             given[word] = self._duration()
         else:
             message = f"Windows have no {word}" if token else "Expected a part of the window, found the end"
             raise self.fail(message)
+
+    def _zone(self) -> str:
+        token, zone = self._curr, self.setting()
+        # It has its place here. Sizes are checked when the offset is known.
+        of_calendar(1, "DAY", zone, (), token.start)
+        return zone
+
+    def _offset(self) -> list[tuple[int, str]]:
+        found = [self._amount((*UNITS, "MONTH"))[:2]]
+        while self._curr and self._curr.token_type == TokenType.NUMBER:
+            found.append(self._amount((*UNITS, "MONTH"))[:2])
+        return found
 
 
 def parse(text: str) -> list[Statement]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from riverrun.sql.types import SqlType
+    from riverrun.windows import CalendarWindows
 
 
 class SqlError(TopologyError):
@@ -137,10 +138,10 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class WindowClause:
-    """Windows of an aggregation, in ms."""
+    """Windows of an aggregation, in ms; the size may be the windows of a calendar."""
 
     kind: str
-    size: int
+    size: int | CalendarWindows
     advance: int | None = None
     grace: int | None = None
     retention: int | None = None

@@ -10,9 +10,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from riverrun import (
+    BYTES,
     LONG,
     STRING,
     BufferConfig,
+    CalendarWindows,
     Consumed,
     EmitStrategy,
     Materialized,
@@ -136,7 +138,8 @@ def test_the_fingerprint_knows_what_windows_do_and_what_they_are_given() -> None
         def windows_for(self, timestamp: int) -> Iterable[Window]:
             return [Window(timestamp, timestamp + 1)]
 
-    own = [Days(BERLIN), Days(BERLIN, 1), Days(ZoneInfo("UTC")), Others(BERLIN)]
+    calendars = [CalendarWindows.days(zone, count) for zone in ("Europe/Berlin", "Europe/Paris") for count in (1, 2)]
+    own = [Days(BERLIN), Days(BERLIN, 1), Days(ZoneInfo("UTC")), Others(BERLIN), *calendars]
     assert len({counted(windows, "update").fingerprint() for windows in own}) == len(own)
     assert (
         counted(Days(BERLIN), "update").fingerprint()
@@ -168,6 +171,33 @@ def test_what_cannot_be_derived_from_is_refused() -> None:
             counted(windows, "update")
 
 
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize("kind", ["close", "cogroup", "suppress", "update"])
+def test_days_of_a_calendar_are_days_of_ones_own_in_every_topic(kind: str, caching: bool) -> None:
+    found = []
+    moments = [
+        SPRING,
+        AFTER_SPRING - 1,
+        AFTER_SPRING,
+        SPRING,
+        AUTUMN,
+        AFTER_AUTUMN - 1,
+        AUTUMN - 1,
+        AFTER_AUTUMN + HOUR_MS,
+    ]
+    for windows in (Days(BERLIN, HOUR_MS), CalendarWindows.days("Europe/Berlin", grace=timedelta(hours=1))):
+        with TopologyTestDriver(counted(windows, kind, caching=caching)) as driver:
+            for moment in moments:
+                driver.input_topic("in", STRING, STRING).pipe_input("k", "v", timestamp=moment)
+            topics = sorted(driver.produced_topic_names())
+            logs = [[*driver.output_topic(each, BYTES, BYTES).read_records_to_list()] for each in topics]
+            found.append(
+                [(topic, [(r.key, r.value, r.timestamp) for r in log]) for topic, log in zip(topics, logs, strict=True)]
+            )
+    assert len(found[0]) >= 3
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("size_ms", [0, -1, 1.5])
 def test_windows_without_a_size_are_refused(size_ms: Any) -> None:
     with pytest.raises(TopologyError, match="size_ms above 0"):
@@ -189,6 +219,7 @@ KINDS_OF_KEYS = {
     "without a size": windowed(STRING),
     "with a usual size": windowed(STRING, timedelta(days=1)),
     "with windows": windowed(STRING, Days(BERLIN)),
+    "with a calendar": windowed(STRING, CalendarWindows.days("Europe/Berlin")),
 }
 # By name, the stream that is written, and whether its keys were mapped: then only a serde can know their windows.
 STREAMS: dict[str, tuple[Any, bool]] = {
@@ -227,7 +258,7 @@ STREAMS: dict[str, tuple[Any, bool]] = {
 @pytest.mark.parametrize(("start", "end"), [(SPRING, AFTER_SPRING), (AUTUMN, AFTER_AUTUMN)])
 def test_written_keys_are_read_with_the_ends_of_their_days(stream: str, keys: str, start: int, end: int) -> None:
     made, is_mapped = STREAMS[stream]
-    if is_mapped and keys != "with windows":
+    if is_mapped and keys not in {"with a calendar", "with windows"}:
         pytest.skip("nothing knows these windows")
     builder, serde = StreamsBuilder(), KINDS_OF_KEYS[keys]
     days = builder.stream("in", TEXTS).group_by_key().windowed_by(Days(BERLIN))

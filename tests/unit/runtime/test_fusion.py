@@ -18,6 +18,7 @@ from riverrun import (
     LONG,
     STRING,
     Branched,
+    CalendarWindows,
     Consumed,
     EmitStrategy,
     Grouped,
@@ -139,6 +140,8 @@ def with_caches(stream: KStream[str, str]) -> None:
     hopping = grouped.windowed_by(TimeWindows.of_size_and_grace(size, grace).advance_by(timedelta(milliseconds=7)))
     kept = Materialized(STRING, JSON(list[str]), name="windows", retention=timedelta(milliseconds=50))
     hopping.aggregate(list, appended, kept).to_stream().to("out", Produced(windowed(STRING), JSON(list[str])))
+    days = CalendarWindows.days("UTC", offset=size, grace=timedelta(milliseconds=15))
+    grouped.windowed_by(days).count(Materialized(name="days")).to_stream().to("days", Produced(windowed(STRING), LONG))
     tumbling = grouped.windowed_by(TimeWindows.of_size_with_no_grace(size))
     tumbling.count(Materialized(name="counts")).to_stream().to("counts", Produced(windowed(STRING), LONG))
     stream.process(Search, "counts", "windows").to("found", STRINGS)
@@ -204,6 +207,9 @@ def windows_without_caches(stream: KStream[str, str]) -> None:
     final = tumbling.emit_strategy(EmitStrategy.on_window_close())
     last = final.aggregate(list, appended, Materialized(STRING, JSON(list[str]), name="last", caching=False))
     last.to_stream().to("last", Produced(windowed(STRING), JSON(list[str])))
+    days = CalendarWindows.days("UTC", offset=timedelta(milliseconds=20), grace=grace)
+    daily = grouped.windowed_by(days).count(Materialized(name="daily", caching=False))
+    daily.to_stream().to("daily", Produced(windowed(STRING), LONG))
     longest = tumbling.reduce(higher, Materialized(name="longest", caching=False))
     longest.join(counts, lambda word, count: f"{word} {count}").to_stream().to(
         "out", Produced(windowed(STRING), STRING)

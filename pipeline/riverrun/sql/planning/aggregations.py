@@ -17,7 +17,7 @@ from riverrun.sql.planning.relations import column_of
 from riverrun.sql.row_code import Code, First, GroupedAggregate, Results, States, digest_of, function_of, predicate_of
 from riverrun.sql.statements import SqlError, start_of
 from riverrun.sql.types import Primitive
-from riverrun.windows import SessionWindows, TimeWindows
+from riverrun.windows import CalendarWindows, SessionWindows, TimeWindows, millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from riverrun.dsl.kstream import KStream
     from riverrun.dsl.ktable import KTable
     from riverrun.serde.api import Serde
+    from riverrun.sql.durations import WindowSize
     from riverrun.sql.planning.relations import LateRows, Relation
     from riverrun.sql.statements import WindowClause
     from riverrun.sql.types import Columns, SqlType
@@ -44,7 +45,7 @@ class Aggregated:
     fields: tuple[Field, ...]
     nodes: tuple[exp.Expr, ...]
     window: str | None
-    window_ms: int | None
+    window_size: WindowSize | None
     steps: tuple[Callable[[Any, Any], Any], ...]
     """Each makes a row from a key and the value of the step before; the first gets the state."""
 
@@ -213,8 +214,8 @@ def aggregated(
         passes = predicate_of(compiler.names, compiler.code(test))
         results, steps = results.filter(passes), (to_row, _passing(passes))
     kind = None if window is None else window.kind
-    window_ms = None if window is None or kind == "SESSION" else window.size
-    return Aggregated(results, fields, rewritten, kind, window_ms, steps)
+    window_size = None if window is None or kind == "SESSION" else window.size
+    return Aggregated(results, fields, rewritten, kind, window_size, steps)
 
 
 def _check_source(relation: Relation, window: WindowClause | None, group: exp.Expr, *, expires: bool) -> None:
@@ -366,16 +367,24 @@ def _of_stream(
         stored = replace(stored, retention=timedelta(milliseconds=window.retention))
     emit = EmitStrategy.on_window_close() if is_final else EmitStrategy.on_window_update()
     grace = timedelta(milliseconds=_grace_ms(window, is_final=is_final))
-    if window.kind == "SESSION":
-        sessions = grouped.windowed_by(SessionWindows.of(timedelta(milliseconds=window.size), grace=grace))
+    windows = _windows(window, grace)
+    if isinstance(windows, SessionWindows):
+        sessions = grouped.windowed_by(windows)
         sessions = sessions if late is None else sessions.late(late)
         return sessions.emit_strategy(emit).aggregate(fold.initial, fold.adder(), fold.merge, stored)
-    windows = TimeWindows.of(timedelta(milliseconds=window.size), grace=grace)
-    if window.advance is not None:
-        windows = windows.advance_by(timedelta(milliseconds=window.advance))
     timed = grouped.windowed_by(windows)
     timed = timed if late is None else timed.late(late)
     return timed.emit_strategy(emit).aggregate(fold.initial, fold.adder(), stored)
+
+
+def _windows(window: WindowClause, grace: timedelta) -> TimeWindows | SessionWindows | CalendarWindows:
+    if isinstance(window.size, CalendarWindows):
+        return replace(window.size, grace_ms=millis(grace))
+    size = timedelta(milliseconds=window.size)
+    if window.kind == "SESSION":
+        return SessionWindows.of(size, grace=grace)
+    windows = TimeWindows.of(size, grace=grace)
+    return windows if window.advance is None else windows.advance_by(timedelta(milliseconds=window.advance))
 
 
 def _grace_ms(window: WindowClause, *, is_final: bool) -> int:

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from riverrun.codegen.functions import written
 from riverrun.dsl.options import Joined, Materialized, StreamJoined
+from riverrun.sql.durations import size_text
 from riverrun.sql.expressions import Compiler, Field, find_field
 from riverrun.sql.formats import row_serde
 from riverrun.sql.planning.relations import Relation, rows_of
@@ -96,8 +97,9 @@ def _check_windowed(mine: _Side, theirs: _Side, start: int) -> None:
         problem = (
             f"Incompatible windowed sources: {left.name} has {left.window}, and {right.name} {right.window} windows."
         )
-    elif left.window_ms != right.window_ms:
-        problem = f"Incompatible windowed sources: windows of {left.window_ms} ms and of {right.window_ms} ms."
+    elif left.window_size != right.window_size:
+        sizes = f"{size_text(left.window_size)} and of {size_text(right.window_size)}"
+        problem = f"Incompatible windowed sources: windows of {sizes}."
     elif left.window is not None and not (mine.is_key and theirs.is_key):
         problem = "Implicit repartitioning of windowed sources is not supported: join them by their keys."
     if problem:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from riverrun.dsl.options import Consumed, Materialized, Produced
 from riverrun.errors import TopologyError
 from riverrun.records import is_legal_topic
-from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.sql.catalog import (
     PREFIX,
     PSEUDO,
@@ -27,6 +25,7 @@ from riverrun.sql.catalog import (
 )
 from riverrun.sql.coercion import is_widening
 from riverrun.sql.columns_file import ColumnsFile, FoundColumns, Unknown
+from riverrun.sql.durations import key_serde_of_windows
 from riverrun.sql.formats import plain_key_format, row_serde
 from riverrun.sql.operators import cast, value_or_null
 from riverrun.sql.planning.queries import QueryResult, planned
@@ -256,7 +255,7 @@ class StatementPlan:
         found = FoundColumns.of(statement, given, topic, self.columns)
         found.check(result.key, result.value)
         layout = layout_of(result.key, result.value, given, found, statement.start)
-        layout = replace(layout, window=result.window, window_ms=result.window_ms)
+        layout = replace(layout, window=result.window, window_size=result.window_size or 1)
         source = Source(statement.name, statement.is_table, topic, layout, stored=result.stored)
         self._write(result, source)
         return source
@@ -309,10 +308,8 @@ class StatementPlan:
         self._note_places(query)
         result = planned(query, self._relations(query))
         keys, values = (row_serde([type_ for _, type_ in columns]) for columns in (result.key, result.value))
-        if result.window == "SESSION":
-            keys = session_windowed(keys)
-        elif result.window is not None:
-            keys = windowed(keys, timedelta(milliseconds=result.window_ms or 1))
+        if result.window is not None:
+            keys = key_serde_of_windows(keys, result.window, result.window_size)
         stream = result.stream if result.key else result.stream.select_key(_without_key)
         stream.to(topic, Produced(keys, values))
         return Selection(topic, result, keys, values)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from riverrun.dsl.kstream import KStream
+    from riverrun.sql.durations import WindowSize
     from riverrun.sql.planning.relations import Relation
     from riverrun.sql.statements import DistinctOn, LateInto
     from riverrun.sql.types import Columns, SqlType
@@ -46,7 +47,7 @@ class QueryResult:
     value: Columns
     shown: tuple[str, ...]
     window: str | None = None
-    window_ms: int | None = None
+    window_size: WindowSize | None = None
     stored: StoredTable | None = None
 
 
@@ -312,19 +313,25 @@ def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> Qu
             value=value,
             shown=shown,
             window=relation.window,
-            window_ms=relation.window_ms,
+            window_size=relation.window_size,
             stored=StoredTable(store, lambda _key, row: row) if store else None,
         )
     stream = relation.stream
     assert stream is not None  # noqa: S101 - a relation has one of both
-    window, window_ms = relation.window, relation.window_ms
+    window, window_size = relation.window, relation.window_size
     if query.partition_by:
         # A new key has no window. `_distinct` has already selected it, unless it is NULL.
-        window = window_ms = None
+        window = window_size = None
         if query.distinct is None or not keys:
             stream = stream.select_key(_key_of(keys, relation))
     return QueryResult(
-        stream.map_values(make), is_table=False, key=key, value=value, shown=shown, window=window, window_ms=window_ms
+        stream.map_values(make),
+        is_table=False,
+        key=key,
+        value=value,
+        shown=shown,
+        window=window,
+        window_size=window_size,
     )
 
 
@@ -475,7 +482,7 @@ def _aggregate_result(
         value=value,
         shown=tuple(each.name for each in outputs),
         window=done.window,
-        window_ms=done.window_ms,
+        window_size=done.window_size,
         stored=StoredTable(store, chained(*done.steps, lambda _key, row: make(row))) if store else None,
     )
 

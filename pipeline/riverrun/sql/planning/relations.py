@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from riverrun.dsl.options import Materialized
     from riverrun.serde.api import Serde
     from riverrun.sql.catalog import Source
+    from riverrun.sql.durations import WindowSize
     from riverrun.sql.statements import Query, Statement
     from riverrun.sql.types import SqlType
 
@@ -95,7 +96,7 @@ class Relation:
     fields: tuple[Field, ...]
     key_serde: Serde[Any]
     window: str | None = None
-    window_ms: int | None = None
+    window_size: WindowSize | None = None
     stream: KStream[Any, Any] | None = None
     table: KTable[Any, Any] | None = None
     headers: tuple[tuple[str, str], ...] = ()
@@ -114,7 +115,7 @@ class Relation:
         tables = frozenset({source.topic} if source.is_table else ())
         moves = layout.changes is not None and not source.is_table
         return cls(
-            alias, fields, keys, layout.window, layout.window_ms, headers=layout.headers, tables=tables, moves=moves
+            alias, fields, keys, layout.window, layout.window_size, headers=layout.headers, tables=tables, moves=moves
         )
 
     @property

@@ -152,6 +152,6 @@ def _alike(one: RecordLayout, other: RecordLayout) -> bool:
     # Serdes hold functions and cannot be compared; their names have formats and columns, and nothing else that keys depend on.
     options = [(each.delimiter, each.nullable, each.schema) for each in (one.key_form, other.key_form)]
     names = (one.serdes()[0].name, other.serdes()[0].name)
-    windows = (one.window, one.window_ms) == (other.window, other.window_ms)
+    windows = (one.window, one.window_size) == (other.window, other.window_size)
     times = (one.timestamp, one.timestamp_format) == (other.timestamp, other.timestamp_format)
     return names[0] == names[1] and options[0] == options[1] and windows and times

@@ -14,6 +14,7 @@ from riverrun import (
     LONG,
     STRING,
     BufferConfig,
+    CalendarWindows,
     Consumed,
     FixedKeyProcessor,
     FixedKeyProcessorContext,
@@ -234,6 +235,15 @@ def test_a_window_belongs_to_a_range_if_all_of_it_does() -> None:
     starts = [60_000, 119_999, 120_000, 180_000, 180_001, 240_000]
     pairs = [Pair(0, key.serialize(Windowed("k", Window(s, s + 60_000))), None, TableRow(b"", 0)) for s in starts]
     assert [start for start, pair in zip(starts, pairs, strict=True) if covers(pair)] == [120_000, 180_000]
+
+
+@pytest.mark.parametrize(("start", "hours"), [(1_774_738_800_000, 23), (1_792_879_200_000, 25)])
+def test_a_day_belongs_to_a_range_up_to_its_end_in_its_zone(start: int, hours: int) -> None:
+    sink = SinkNode("sink", (), "out", windowed(STRING, CalendarWindows.days("Europe/Berlin")), LONG)
+    pair = Pair(0, sink.key_serde.serialize(Windowed("k", Window(start, 0))), None, TableRow(b"", 0))
+    end = start + hours * 3_600_000
+    ranges = [(start, end), (start, end - 1), (start + 1, end), (start - 1, end + 1)]
+    assert [Scope(*each).covers(sink, "out")(pair) for each in ranges] == [True, False, False, True]
 
 
 SPANS = {

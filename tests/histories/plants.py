@@ -535,11 +535,8 @@ PLANTS = (
                 "        cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))\n"
             ),
         ),
-        tests="releases simulation/test_projects.py",
-        remark=(
-            "A run has to take a task over between the fence and the record, and hang for longer than its session."
-            " A history made by hand finds it, if the run has written nothing."
-        ),
+        tests="simulation/test_hanging_switches.py releases simulation/test_projects.py",
+        remark="A run has to take a task over between the fence and the record, and hang for longer than its session.",
         histories="tests.histories.releases",
     ),
     _plant(
@@ -550,11 +547,8 @@ PLANTS = (
             "            producer.init()\n            check()\n",
             "            check()\n            producer.init()\n",
         ),
-        tests="releases simulation/test_projects.py",
-        remark=(
-            "Two switches have to meet between the check and the fence."
-            " Scenes alone found it after 24 histories of an earlier drawing."
-        ),
+        tests="simulation/test_hanging_switches.py releases simulation/test_projects.py",
+        remark="Two switches have to meet between the check and the fence.",
         histories="tests.histories.releases",
     ),
     _plant(

@@ -1,4 +1,4 @@
-"""A switch that hangs on its way keeps the way back whole, and nobody publishes what is no longer live."""
+"""A switch that hangs on its way keeps the way back whole, and what hangs meanwhile changes nothing later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from riverrun.errors import ReleaseError, UnderWayError, VersionConflictError
+from riverrun.errors import RangeError, ReleaseError, UnderWayError, VersionConflictError
+from riverrun.records import TopicPartition
 from riverrun.testing import Cluster
 from tests.unit.simulation.hanging import HangsBefore
 from tests.unit.simulation.test_projects import USERS, Views, build, marked
@@ -105,3 +106,22 @@ def test_a_run_that_hangs_with_its_tasks_publishes_nothing_after_a_cut(number: i
         cluster.wait_until(lambda: run.error is not None or not run.is_alive, timedelta(minutes=5))
         assert isinstance(run.error, ReleaseError), run.error
         assert views.published() == {user: 10 * count for user, count in Counter(2 * USERS).items()}
+
+
+def test_a_skip_that_hangs_while_its_record_is_processed_skips_nothing() -> None:
+    with Cluster(seed=9) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        tp = TopicPartition("clicks", 0)
+        after_the_run = cluster.brokers.topics.log(*tp).end
+        views.write()
+        planned = views.app.plan_skip(tp, after_the_run)
+        faults = cluster.brokers.faults = HangsBefore(cluster, "InitProducerId")
+        operator = cluster.start("operator", lambda: seen_by(cluster).skip(planned))
+        cluster.wait_until(lambda: faults.has_hung, timedelta(minutes=5))
+        views.app.run()
+        cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=5))
+        assert isinstance(operator.error, RangeError), operator.error
+        views.app.run()
+        assert views.is_exact()

@@ -232,7 +232,9 @@ def _await(scene: Scene, condition: Callable[[], bool], what: str) -> None:
         scene.cluster.wait_until(condition, LONGEST)
     except StreamsError as error:
         # A host may have ended as it should.
-        scene.drop_ended()
-        if "does not hold" not in str(error):
+        has_ended = scene.drop_ended()
+        if "does not hold" in str(error):
+            raise WrongError(what) from error
+        if not has_ended:
             raise
-        raise WrongError(what) from error
+        _await(scene, condition, what)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from riverrun.errors import ApprovalNeededError, RangeError, ReleaseError
+from riverrun.errors import ApprovalNeededError, ArchiveError, RangeError, ReleaseError
 from riverrun.hosting.gated import HeldState
 from riverrun.hosting.release import BEGUN, SWITCHING, ReleaseStep
+from riverrun.project.archives import Archives
 from riverrun.releases.chain import Through
-from tests.histories.versions import COUNTS, VERSIONS, WINDOW_MS, WINDOWS
+from tests.histories.history import WrongError
+from tests.histories.versions import COUNTS, INPUT, VERSIONS, WINDOW_MS, WINDOWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,6 +183,21 @@ def with_approval(command: Callable[[str], object]) -> None:
 
 def run(operator: Operator) -> None:
     operator.app.run()
+
+
+def archive(operator: Operator) -> None:
+    """Archive the input; perhaps join small files of the archive, or drop those that no manifest lists."""
+    archives = Archives(operator.cluster.project().cluster, operator.app.config.streams.archive_url)
+    try:
+        archives.write([INPUT])
+        if operator.is_likely(0.5):
+            archives.compact(INPUT)
+        if operator.is_likely(0.2):
+            archives.drop_leftovers(INPUT, hours=0)
+    except ArchiveError as error:
+        # One at a time may write. Nothing else may happen to an archive.
+        if "Another archiver" not in error.message:
+            raise WrongError(error.message) from error
 
 
 def decide_held(operator: Operator) -> None:

@@ -34,6 +34,7 @@ TAKEOVER_REQUESTS = [
 ]
 """Requests of a host that takes tasks over; the first one is drawn most often."""
 REPLAY_REQUESTS = ["InitProducerId", "AddPartitionsToTxn", "Produce", "EndTxn", "ListOffsets", "Fetch"]
+SKIP_REQUESTS = [*REPLAY_REQUESTS, "InitProducerId", "OffsetFetch", "TxnOffsetCommit"]
 
 
 @dataclass
@@ -238,6 +239,21 @@ class Drawing:
             self.add("start_replay")
             self.add("pass_time", self.random.choice([0.1, 1.0]))
 
+    def skip_next(self) -> None:
+        """Skip the next record, perhaps by a host that hangs, and process the others meanwhile."""
+        for name in sorted(self.running):
+            self._forget(name)
+            self.add("kill_worker", name)
+        self.produce()
+        self.add("pass_time", 8.0)
+        if self.random.random() < 0.7:
+            self._hang(f"skip-{self.runs}", self.random.choice(SKIP_REQUESTS), self.random.choice([2.0, 15.0, 30.0]))
+        self.runs += 1
+        self.add("start_skip", self.random.randrange(PARTITIONS))
+        self.add("pass_time", self.random.choice([0.1, 1.0]))
+        self.start_run() if self.random.random() < 0.7 else self.start_worker()
+        self.add("pass_time", self.random.choice([1.0, 12.0]))
+
     def _hang(self, host: str, request: str, seconds: float) -> None:
         self.add("hang_at", host, request, self.random.choice([1, 1, 2, 3, 4, 5, 6]), seconds)
 
@@ -287,6 +303,7 @@ ALWAYS: list[tuple[int, Callable[[Drawing], None]]] = [
     (6, Drawing.produce),
     (2, Drawing.change_faults),
     (2, Drawing.forget_words),
+    (1, Drawing.skip_next),
     (8, Drawing.pass_time),
 ]
 WITH_WORKERS: list[tuple[int, Callable[[Drawing], None]]] = [
@@ -326,6 +343,7 @@ SCENES: list[tuple[int, Callable[[Drawing], None]]] = [
     (1, Drawing.kill_run_at_request),
     (1, Drawing.hang_run),
     (2, Drawing.forget_words),
+    (2, Drawing.skip_next),
 ]
 """Events that belong together, and lead where faults are likely."""
 SCENES_FROM = 10_000

@@ -11,7 +11,7 @@ from riverrun.hosting.gated import HeldState
 from riverrun.hosting.release import BEGUN, SWITCHING, ReleaseStep
 from tests.histories import commands
 from tests.histories.commands import JUDGE, Operator
-from tests.histories.events import resume
+from tests.histories.events import resume, retain
 from tests.histories.history import WrongError
 from tests.histories.versions import LOGS, TABLES, USERS, VERSIONS, WINDOWS
 
@@ -31,6 +31,7 @@ def end(scene: Scene) -> None:
     check_rows(scene)
     check_followed(scene)
     go_back(scene)
+    release_from_archive(scene)
     scene.stop_all()
 
 
@@ -103,21 +104,27 @@ def _process(scene: Scene) -> None:
 
 
 def _run_until_done(scene: Scene) -> None:
-    app, last = scene.app("runner"), None
-    operator = Operator(app, scene.random, scene.cluster, scene.began_ms)
+    operator = Operator(scene.app("runner"), scene.random, scene.cluster, scene.began_ms)
+    _until_done(scene, "run", operator.app.run, lambda: commands.decide_held(operator))
+
+
+def _until_done(
+    scene: Scene, what: str, call: Callable[[], object], between: Callable[[], object] = lambda: None
+) -> None:
+    """Repeat a call until it raises no error."""
+    last = None
     for _ in range(_ATTEMPTS):
         try:
-            app.run()
+            call()
         except StreamsError as error:
-            scene.say(f"run: {type(error).__name__}: {error}"[:300])
+            scene.say(f"{what}: {type(error).__name__}: {error}"[:300])
             scene.require_expected(error)
             last = error
         else:
             return
-        if app.release().status.held is not None:
-            commands.decide_held(operator)
+        between()
         scene.cluster.advance(timedelta(seconds=20))
-    raise WrongError("no run is possible") from last
+    raise WrongError(f"no {what} is possible") from last
 
 
 def _correct_damage(scene: Scene) -> None:
@@ -150,6 +157,18 @@ def go_back(scene: Scene) -> None:
     _correct_damage(scene)
     check_rows(scene)
     check_followed(scene)
+
+
+def release_from_archive(scene: Scene) -> None:
+    """Release another version when brokers have deleted all that the archive has, and look at what is public then."""
+    if not scene.kind.archives:
+        return
+    operator = Operator(scene.app("archiver"), scene.random, scene.cluster, scene.began_ms)
+    commands.archive(operator)
+    retain(scene)
+    _until_done(scene, "release from the archive", lambda: commands.take_steps(operator))
+    scene.say("a version is released from the archive")
+    check_rows(scene)
 
 
 def check_followed(scene: Scene) -> None:
@@ -213,7 +232,9 @@ def _await(scene: Scene, condition: Callable[[], bool], what: str) -> None:
         scene.cluster.wait_until(condition, LONGEST)
     except StreamsError as error:
         # A host may have ended as it should.
-        scene.drop_ended()
-        if "does not hold" not in str(error):
+        has_ended = scene.drop_ended()
+        if "does not hold" in str(error):
+            raise WrongError(what) from error
+        if not has_ended:
             raise
-        raise WrongError(what) from error
+        _await(scene, condition, what)

@@ -6,10 +6,12 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
+from riverrun.archive.manifest import ArchiveStore
 from riverrun.errors import StreamsError
+from riverrun.records import TopicPartition
 from tests.histories import commands
 from tests.histories.commands import JUDGE, Operator
-from tests.histories.versions import COUNTS, PAGES, SEEN, USERS, WINDOWS
+from tests.histories.versions import COUNTS, INPUT, PAGES, SEEN, USERS, WINDOWS
 from tests.histories.watch import DAMAGE
 
 if TYPE_CHECKING:
@@ -153,6 +155,20 @@ def hang_follower(scene: Scene) -> None:
         scene.say(f"the {name} is to hang for {hang_s} s at a {request}")
 
 
+def retain(scene: Scene) -> None:
+    """Delete records that the archive has, as brokers do after a while."""
+    manifest = ArchiveStore(scene.archive_url).manifest(INPUT)
+    if manifest is None:
+        return
+    for number in range(manifest.partitions):
+        end, tp = manifest.end(number), TopicPartition(INPUT, number)
+        if end is not None:
+            start = scene.cluster.brokers.topics.log(*tp).start
+            before = scene.random.choice([end, scene.random.randint(start, end)])
+            scene.cluster.brokers.delete_records(tp, before)
+            scene.say(f"records of {tp} before {before} are deleted")
+
+
 def correct_expectations(scene: Scene) -> None:
     JUDGE.is_strict = not JUDGE.is_strict
     scene.say(f"expectations are {'strict' if JUDGE.is_strict else 'as usual'}")
@@ -246,6 +262,10 @@ WITH_GATES: list[tuple[int, Event]] = [
     (2, lambda scene: operate(scene, commands.decide_held)),
     (1, correct_expectations),
 ]
+WITH_ARCHIVES: list[tuple[int, Event]] = [
+    (5, lambda scene: operate(scene, commands.archive)),
+    (3, retain),
+]
 WITH_FOLLOWERS: list[tuple[int, Event]] = [
     (4, start_follower),
     (1, kill_follower),
@@ -262,4 +282,6 @@ def happening(kind: Kind) -> list[tuple[int, Event]]:
         found += WITH_RUNS
     if kind.follows:
         found += WITH_FOLLOWERS
+    if kind.archives:
+        found += WITH_ARCHIVES
     return found + WITH_GATES if kind.gated else found

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun import LONG, STRING, Consumed, Grouped, Produced, StreamsBuilder
 from riverrun.config import StreamsConfig
-from riverrun.errors import BrokerError, TaskMigratedError, UnderWayError
+from riverrun.errors import BrokerError, RangeError, TaskMigratedError, UnderWayError
 from riverrun.kafka.admin import Admin, TopicSpec
+from riverrun.records import TopicPartition
 from riverrun.simulation.cluster import Cluster
 from riverrun.simulation.faults import NO_FAULT, Fault
 from riverrun.simulation.turns import Killed
-from riverrun.topics.letters import DeadLetters
+from riverrun.topics.letters import DeadLetters, LetterFilter
 from tests.histories.hosts import World
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 KEYS = "abcdef"
-LETTERS = "letters"
+LETTERS, SEEN = "letters", "seen"
 WORKERS = ["one", "two", "three"]
 FEW = 8
 """So many records, or fewer, are named one by one."""
@@ -62,9 +63,12 @@ def by_word(key: str, word: str) -> tuple[str, str]:
 
 
 def counts() -> Topology:
-    """Count records by value: the key changes, so there is a repartition."""
+    """Log each record, then count records by value: the key changes, so there is a repartition."""
     builder = StreamsBuilder()
-    words = builder.stream("in", Consumed(STRING, STRING)).map(by_word)
+    records = builder.stream("in", Consumed(STRING, STRING))
+    # First: of a record with an unknown word, there is something to undo.
+    records.to(SEEN, Produced(STRING, STRING))
+    words = records.map(by_word)
     words.group_by_key(Grouped(STRING, STRING)).count().to_stream().to("out", Produced(STRING, LONG))
     return builder.build()
 
@@ -336,6 +340,12 @@ class Story:
         self.runs.append(self.world.turns.start_host(f"replay-{len(self.runs)}", replay))
         self.say(f"{self.runs[-1].name} starts")
 
+    def start_skip(self, partition: int) -> None:
+        """Start a process that skips the next record of a partition."""
+        tp = TopicPartition("in", partition)
+        self.runs.append(self.world.start_skip(f"skip-{len(self.runs)}", tp))
+        self.say(f"{self.runs[-1].name} of {tp} starts")
+
     def kill_run(self) -> None:
         running = [host for host in self.runs if not host.is_dead]
         if running:
@@ -395,7 +405,9 @@ class Story:
         for host in self.runs:
             self._await_run(host)
         ends_s = self.world.now_s() + LONGEST_RECOVERY_SECONDS
-        while self.counted() != self.expected:
+        while (counted := self.counted()) != self.expected:
+            if more := counted - self.expected:
+                raise WrongError(dict(more), "is counted too often")
             if by_workers:
                 self._replace_ended()
             else:
@@ -435,12 +447,17 @@ class Story:
     def public(self) -> Mapping[str, list[int]]:
         """Return the public counts of each key, in their order."""
         found: defaultdict[str, list[int]] = defaultdict(list)
+        for key, value in self._committed("out"):
+            found[key.decode()].append(int.from_bytes(value, "big"))
+        return found
+
+    def _committed(self, topic: str) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys and values of a topic's committed records."""
         for partition in range(PARTITIONS):
-            log = self.world.cluster.brokers.topics.log("out", partition)
+            log = self.world.cluster.brokers.topics.log(topic, partition)
             for entry in log.read(0, 1_000_000, committed=True)[0]:
                 if not entry.is_marker and not log.is_aborted(entry) and entry.key and entry.value:
-                    found[entry.key.decode()].append(int.from_bytes(entry.value, "big"))
-        return found
+                    yield entry.key, entry.value
 
     def check_output(self) -> None:
         """Check that no record was counted twice, and none was published twice."""
@@ -449,12 +466,21 @@ class Story:
             is_right = values[-1:] == whole[-1:] and all(a < b for a, b in pairwise(values))
             if not is_right or (not self.caches and values != whole):
                 raise WrongError(key, "has the public counts", values)
+        self._check_seen()
+
+    def _check_seen(self) -> None:
+        """Check that each record is in the log once, also as one that was written again, unless its letter says otherwise."""
+        seen, written = (Counter(word for _, word in self._committed(topic)) for topic in (SEEN, "in"))
+        kept = letters(self.world.cluster).list(LetterFilter(decided=True))
+        without_trace = Counter(letter.value for letter in kept if letter.left_no_trace)
+        if seen + without_trace != written:
+            raise WrongError(dict(seen), "is in the log, without trace are", dict(without_trace), "of", dict(written))
 
     def _check(self, name: str, host: Host) -> None:
         error = host.error
         is_expected = error is None or isinstance(error, Killed | UnderWayError)
-        # A run that hung for longer than its session finds that another one has taken its tasks over.
-        is_expected |= host in self.runs and isinstance(error, TaskMigratedError)
+        # A run that hung for longer than its session finds that another one has taken its tasks over, or has continued them.
+        is_expected |= host in self.runs and isinstance(error, TaskMigratedError | RangeError)
         # A host that meets no broker when it starts ends.
         if not is_expected and not (isinstance(error, BrokerError) and error.retriable):
             raise WrongError(name, "ended with an error") from error
@@ -506,7 +532,9 @@ def opened(history: History, directory: Path) -> Iterator[Story]:
         faults.turns = cluster.turns
         cluster.brokers.most_fetched = history.most_fetched
         os.environ[_UNKNOWN_WORDS] = ""
-        Admin(cluster.kafka).create_topics([TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out", LETTERS)])
+        Admin(cluster.kafka).create_topics(
+            [TopicSpec(name, PARTITIONS, {}, 1) for name in ("in", "out", LETTERS, SEEN)]
+        )
         yield Story(made, faults, caches=history.cache_bytes > 0)
 
 

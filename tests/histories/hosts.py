@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from riverrun.config import AppConfig, StreamsConfig
+from riverrun.errors import RangeError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.skipping import carry_out, plan_skip
 from riverrun.kafka.admin import Admin
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.options import RunOptions
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from riverrun.records import TopicPartition
     from riverrun.simulation.cluster import Cluster
     from riverrun.simulation.turns import Host, Turns
     from riverrun.topology.topology import Topology
@@ -71,8 +75,22 @@ class World:
         """Start a bounded run with the engine `local`, from the committed offsets to the latest."""
 
         def process() -> None:
-            application = self.application(name).with_engine("local")
-            connected = ConnectedApplication(application, Admin(self.cluster.kafka))
+            connected = self._connected(self.application(name).with_engine("local"))
             run(connected, resolve(connected, may_be_passed=True), None, lambda _job: self.build(), RunOptions())
 
         return self.turns.start_host(name, process)
+
+    def start_skip(self, name: str, tp: TopicPartition) -> Host:
+        """Start a process that skips the next record of a partition."""
+
+        def skip() -> None:
+            connected = self._connected(self.application(name))
+            done = connected.noted([tp]).get(tp)
+            # There may be none, or others may have processed it meanwhile.
+            with suppress(RangeError):
+                carry_out(connected, plan_skip(connected, tp, 0 if done is None else done.offset))
+
+        return self.turns.start_host(name, skip)
+
+    def _connected(self, application: Application) -> ConnectedApplication:
+        return ConnectedApplication(application, Admin(self.cluster.kafka))

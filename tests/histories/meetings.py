@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from riverrun.hosting.release import SWITCHING, ReleaseStep
 from tests.histories import commands
 from tests.histories.events import (
+    WITH_ARCHIVES,
     WITH_FOLLOWERS,
     follow,
     hang_follower,
@@ -138,4 +139,5 @@ def meeting(kind: Kind) -> list[tuple[int, Event]]:
         + WITH_WORKERS * kind.workers
         + WITH_RUNS * kind.runs
         + [*WITH_FOLLOWERS, (4, meet_in_a_database)] * kind.follows
+        + WITH_ARCHIVES * kind.archives
     )

@@ -61,6 +61,7 @@ _UPDATER = "worker/tasks/state_updater.py"
 _FETCHING = "worker/tasks/fetching.py"
 _INPUTS = "runtime/inputs.py"
 _RUN = "spark/bounded_runs/executor.py"
+_LETTERS = "topics/letters.py"
 _LEVELS = "spark/bounded_runs/attempts.py"
 
 PLANTS = (
@@ -535,11 +536,8 @@ PLANTS = (
                 "        cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))\n"
             ),
         ),
-        tests="releases simulation/test_projects.py",
-        remark=(
-            "A run has to take a task over between the fence and the record, and hang for longer than its session."
-            " A history made by hand finds it, if the run has written nothing."
-        ),
+        tests="simulation/test_hanging_switches.py releases simulation/test_projects.py",
+        remark="A run has to take a task over between the fence and the record, and hang for longer than its session.",
         histories="tests.histories.releases",
     ),
     _plant(
@@ -550,11 +548,8 @@ PLANTS = (
             "            producer.init()\n            check()\n",
             "            check()\n            producer.init()\n",
         ),
-        tests="releases simulation/test_projects.py",
-        remark=(
-            "Two switches have to meet between the check and the fence."
-            " Scenes alone found it after 24 histories of an earlier drawing."
-        ),
+        tests="simulation/test_hanging_switches.py releases simulation/test_projects.py",
+        remark="Two switches have to meet between the check and the fence.",
         histories="tests.histories.releases",
     ),
     _plant(
@@ -588,6 +583,60 @@ PLANTS = (
             "        return True\n",
         ),
         tests="hosting/control releases worker/tasks hosting/tasks simulation/test_projects.py",
+        histories="tests.histories.releases",
+    ),
+    # Letters and skips
+    _plant(
+        "set-aside-leaves-traces",
+        "A record that is set aside is not undone, and its letter says that it left no trace.",
+        (
+            "runtime/failures.py",
+            "                self._set_aside(where, response.dead_letter_queue_records, asked, error)\n",
+            (
+                "                self._send_letters(map(without_trace, response.dead_letter_queue_records))\n"
+                "                return type(response).resume()\n"
+            ),
+        ),
+        tests="runtime simulation/test_projects.py",
+    ),
+    _plant(
+        "replay-without-a-note",
+        "A replay does not note which letters it has replayed.",
+        (
+            _LETTERS,
+            "                    producer.send(LETTERS_TOPIC, letter.name.encode(), text, note.at_ms, (), 0)\n",
+            "",
+        ),
+        tests="simulation/test_projects.py",
+    ),
+    _plant(
+        "letters-known-before-the-fence",
+        "A replay reads what became of letters before it fences another replay.",
+        (_LETTERS, "            producer.init()\n", "            known = self._known()\n            producer.init()\n"),
+        (_LETTERS, "            known = self._known()\n            left =", "            left ="),
+        tests="simulation/test_projects.py",
+    ),
+    _plant(
+        "skip-as-it-was-planned",
+        "A skip commits what was planned, without another look once its task has no other owner.",
+        (
+            "hosting/skipping.py",
+            "        found = plan_skip(connected, planned.tp, planned.record.offset, planned.number)\n",
+            "        found = planned\n",
+        ),
+        tests="simulation/test_hanging_switches.py",
+        remark="A run has to process the record between the plan and the lock.",
+    ),
+    # Archives
+    _plant(
+        "archive-without-the-last-record",
+        "An archiver leaves the last record of a range out.",
+        (
+            "archive/archiving.py",
+            "            writer.write(batch)\n",
+            "            writer.write(batch[:-1])\n",
+        ),
+        tests="simulation/test_projects.py archive",
         histories="tests.histories.releases",
     ),
     # Followers

@@ -27,7 +27,7 @@ from tests.histories.failing import Failing
 from tests.histories.followers import Database
 from tests.histories.meetings import meeting
 from tests.histories.scene import Kind, Scene
-from tests.histories.versions import LOGS, TABLES
+from tests.histories.versions import INPUT, LOGS, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def tell(seed: int, *, events: int = 30) -> Scene:
         scene = Scene(cluster, random, faults, kind, Database(cluster, Path(directory)))
         faults.turns = cluster.turns
         policy = random.choice([{}, {"cleanup.policy": "compact"}])
-        for name in ("clicks", *LOGS, *TABLES):
+        for name in (INPUT, *LOGS, *TABLES):
             cluster.create_topic(name, 2, policy if name in TABLES else {})
         happens, count = (meeting(kind), _NUMBER_OF_SCENES) if seed >= SCENES_FROM else (happening(kind), events)
         weights, calls = zip(*happens, strict=True)

@@ -13,11 +13,12 @@ from riverrun.errors import (
     RangeError,
     ReleaseError,
     StreamsError,
+    TopicError,
     UnknownOutcomeError,
 )
 from tests.histories.commands import quality
 from tests.histories.history import WrongError
-from tests.histories.versions import LATER, Click, v1
+from tests.histories.versions import INPUT, LATER, Click, v1
 from tests.histories.watch import Watch
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Kind:
         caches: Bytes of caches.
         gated: Whether bounded runs have a gate, which no worker may pass by.
         follows: Whether exports follow public topics into a database.
+        archives: Whether the input is archived, and brokers delete what the archive has. Workers would need it.
     """
 
     guarantee: str
@@ -48,6 +50,7 @@ class Kind:
     workers: bool
     runs: bool
     follows: bool = False
+    archives: bool = False
 
     @classmethod
     def drawn(cls, random: Random) -> Kind:
@@ -60,6 +63,7 @@ class Kind:
             workers and not gated,
             runs or gated,
             follows=random.random() < 0.3,
+            archives=not workers and random.random() < 0.5,
         )
 
 
@@ -100,11 +104,17 @@ class Scene:
             "log.summary.interval.ms": 0,
             "node.sample.interval.ms": 0,
             "consumer.session.timeout.ms": _SESSION_SECONDS * 1000,
+            "archive.url": self.archive_url,
         }
         app = project.app(
             APP, v1, versions=LATER, quality=quality if self.kind.gated else None, gate=self.kind.gated, config=config
         )
         return app if version is None else project.app(APP, version=version)
+
+    @property
+    def archive_url(self) -> str:
+        """The place of the archive; empty if there is none."""
+        return str(self.database.directory / "archive") if self.kind.archives else ""
 
     def say(self, what: str) -> None:
         self.said.append(f"{(self.cluster.now_ms - self.began_ms) / 1000:9.1f} s  {what}")
@@ -118,7 +128,7 @@ class Scene:
         click = Click(len(self.clicks), user, page, time_ms)
         self.clicks.append(click)
         value = f"{page} {click.number}".encode()
-        self.producer.produce("clicks", key=user.encode(), value=value, partition=click.partition, timestamp=time_ms)
+        self.producer.produce(INPUT, key=user.encode(), value=value, partition=click.partition, timestamp=time_ms)
 
     def start(self, name: str, version: str | None) -> None:
         """Start a worker of a version, or of the live one."""
@@ -144,8 +154,9 @@ class Scene:
         is_expected = isinstance(error, ReleaseError | RangeError)
         # It has hung in the middle of a commit.
         is_expected = is_expected or (isinstance(error, UnknownOutcomeError) and self.was_harmed)
-        # A worker has joined its group while its version is deleted.
+        # A worker has joined its group while its version is deleted: either may find what the other has done.
         is_expected = is_expected or (isinstance(error, BrokerError) and "group is not empty" in error.message)
+        is_expected = is_expected or (isinstance(error, TopicError) and f"do not know topic {APP}-v" in error.message)
         if not is_expected and not (isinstance(error, BrokerError) and error.retriable):
             raise error
 
@@ -175,9 +186,13 @@ class Scene:
             if not self.stop(name):
                 raise WrongError(self.said[-1])
 
-    def drop_ended(self) -> None:
+    def drop_ended(self) -> bool:
+        """Forget hosts that have ended, whose error must be an expected one. Return whether there were any."""
+        has_ended = False
         for hosts in (self.workers, self.followers):
             for name, host in list(hosts.items()):
                 if not host.is_alive:
                     del hosts[name]
                     self.judge_end(name, host)
+                    has_ended = True
+        return has_ended

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 WINDOW_MS, GRACE_MS = 20_000, 30_000
-COUNTS, WINDOWS, SEEN, ALERTS = "counts", "windows", "seen", "alerts"
+INPUT, COUNTS, WINDOWS, SEEN, ALERTS = "clicks", "counts", "windows", "seen", "alerts"
 TABLES = COUNTS, WINDOWS
 LOGS = SEEN, ALERTS
 USERS, PAGES = "uvwx", "abcdef"
@@ -53,7 +53,7 @@ class Version:
     def topology(self, builder: StreamsBuilder) -> Topology:
         """Return a topology: a log, a count behind a repartition, a windowed count, and maybe a log of alerts."""
         mark, pages, without, alert = self.name, dict(self.pages), self.without, self.alert
-        clicks = builder.stream("clicks", Consumed(STRING, STRING))
+        clicks = builder.stream(INPUT, Consumed(STRING, STRING))
         clicks.map_values(lambda text: f"{mark} {text}").to(SEEN, Produced(STRING, STRING))
 
         def page(_user: str, text: str) -> str:

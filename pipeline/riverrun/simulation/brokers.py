@@ -73,6 +73,7 @@ class Brokers:
         faults: What happens to requests.
         seed: Decides random choices, such as the ids of topics.
         at_end: Takes what must be called when the host ends that makes the present client.
+        away: Returns the function that says whether the host that makes the present client is suspended, or hangs.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Brokers:
         faults: Faults | None = None,
         seed: int = 0,
         at_end: Callable[[Callable[[], None]], None] = lambda _leave: None,
+        away: Callable[[], Callable[[], bool]] = lambda: lambda: False,
     ) -> None:
         self.clock = clock
         self.config = broker_settings(config or {})
@@ -96,8 +98,9 @@ class Brokers:
         self.transactions = Transactions(self.config, self)
         self.groups: dict[str, ConsumerGroup] = {}
         self._members = itertools.count(1)
-        self._clients: list[ref[Background]] = []
+        self._clients: list[tuple[ref[Background], Callable[[], bool]]] = []
         self._at_end = at_end
+        self._away = away
         self._began_ms = clock.now_ms()
         self._done_ms: dict[str, int] = {}
 
@@ -129,8 +132,8 @@ class Brokers:
 
     def join_background(self, client: Background) -> None:
         """Let a client work in the background for as long as it, and its host, live."""
-        self._clients = [known for known in self._clients if known() is not None]
-        joined = ref(client)
+        self._clients = [known for known in self._clients if known[0]() is not None]
+        joined = ref(client), self._away()
         self._clients.append(joined)
 
         def leave() -> None:
@@ -141,9 +144,9 @@ class Brokers:
     def tick(self) -> None:
         """Do all that is due by the clock: background work of clients, time limits, retention, cleaning."""
         with self.waiting:
-            for known in tuple(self._clients):
+            for known, is_away in tuple(self._clients):
                 client = known()
-                if client is not None:
+                if client is not None and not is_away():
                     client.work()
             now_ms = self.clock.now_ms()
             self.transactions.finish()

@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -87,6 +88,7 @@ class Cluster:
             faults=faults,
             seed=seed,
             at_end=self._note_for_the_end_of_the_host,
+            away=self._away,
         )
         self.kafka = Kafka({"bootstrap.servers": SERVERS}, clients_of(self.brokers, f"cluster-{next(_NUMBERS)}"))
         """The door to the brokers, for Riverrun's own clients."""
@@ -263,6 +265,9 @@ class Cluster:
 
     def _note_for_the_end_of_the_host(self, call: Callable[[], None]) -> None:
         self.turns.host.at_end.append(call)
+
+    def _away(self) -> Callable[[], bool]:
+        return partial(self.turns.is_away, self.turns.host)
 
     def _tick(self) -> None:
         while True:

@@ -58,6 +58,7 @@ class Host:
         lag_s: Each of its turns begins up to so many seconds late.
         parent: Its end is also the end of this host.
         at_end: Called when it ends, whether it was killed or not.
+        hangs_until_ns: It hangs before this time.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Host:
     is_dead: bool = False
     error: BaseException | None = None
     at_end: list[Callable[[], None]] = field(default_factory=list)
+    hangs_until_ns: int = 0
 
     def is_within(self, other: Host) -> bool:
         """Return whether it is the other host, or was started by it."""
@@ -273,10 +275,17 @@ class Turns:
 
     def hang(self, host: Host, seconds: float) -> None:
         """Let a host and those it has started take no turn for so long, from their next wait on."""
-        from_ns = self.now_ns + round(seconds * 1e9)
+        until_ns = self.now_ns + round(seconds * 1e9)
+        for each in [host, *self.hosts]:
+            if each.is_within(host):
+                each.hangs_until_ns = max(each.hangs_until_ns, until_ns)
         for actor in self._actors:
             if actor.host.is_within(host):
-                actor.from_ns = max(actor.from_ns, from_ns)
+                actor.from_ns = max(actor.from_ns, until_ns)
+
+    def is_away(self, host: Host) -> bool:
+        """Return whether a host is suspended, or hangs."""
+        return host.is_suspended or self.now_ns < host.hangs_until_ns
 
     # Waiting
 

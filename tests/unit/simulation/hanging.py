@@ -20,9 +20,10 @@ class HangsBefore:
         self._request = request
         self.then(host, number, seconds)
 
-    def then(self, host: str, number: int, seconds: float) -> None:
-        """Let the next host hang."""
+    def then(self, host: str, number: int, seconds: float, request: str = "") -> None:
+        """Let the next host hang, before a request of the same kind if none is named."""
         self._host, self._left, self._seconds = host, number, seconds
+        self._request = request or self._request
 
     @property
     def has_hung(self) -> bool:

@@ -426,3 +426,23 @@ def test_a_cluster_does_nothing_outside_of_with(call: Callable[[Cluster], object
         pass
     with pytest.raises(StreamsError, match="The cluster is not open"):
         call(left)
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_client_of_a_host_that_takes_no_turns_sends_nothing(cluster: Cluster, *, hangs: bool) -> None:
+    cluster.create_topic("in")
+    written = cluster.output_topic("in", STRING, STRING)
+
+    def write() -> None:
+        producer = cluster.kafka.producer({"linger.ms": 0})
+        producer.produce("in", key=b"a", value=b"1")
+        cluster.turns.hang(cluster.turns.host, 60) if hangs else cluster.turns.suspend(cluster.turns.host)
+        cluster.advance(timedelta(seconds=1))
+        producer.flush(10)
+
+    host = cluster.start("writer", write)
+    cluster.advance(timedelta(seconds=50))
+    assert written.queue_size() == 0
+    host.resume()
+    cluster.advance(timedelta(seconds=20))
+    assert written.queue_size() == 1

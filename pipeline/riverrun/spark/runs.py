@@ -107,6 +107,7 @@ class RunLog:
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._topic = ControlTopic(admin, RUNS_TOPIC)
+        self._begun: dict[str, bytes | None] = {}
 
     def runs(self, app: str | None = None) -> list[RunRecord]:
         """Return the runs of an application (None: of all), of all its versions, latest first."""
@@ -151,6 +152,8 @@ class RunLog:
         application = connected.application
         name, version, ends = application.config.name, application.version, ends_of_outputs(connected)
         run = RunRecord(host.id, name, version, host.by, host.since_ms, str(run_range), outputs_before=ends)
+        noted = _begun_name(name, version)
+        self._begun[noted] = self._topic.read().get(noted)
         self._put(run)
         return run
 
@@ -187,6 +190,7 @@ class RunLog:
     def begin(self, application: Application, begun: InterruptedRun, check: Callable[[], None]) -> None:
         """Note the work that a run is about to begin. `check` raises if a run with a gate is no longer the present one."""
         name = _begun_name(application.config.name, application.version)
+        self._begun[name] = begun.encode()
         if not application.attempt:
             self._topic.put({name: begun.encode()})
             return
@@ -208,10 +212,13 @@ class RunLog:
             hint = "If a newer version of Riverrun wrote it, use that version. Workers can continue, too."
             raise RangeError(message, hint=hint) from error
 
-    def forget_begun(self, application: Application) -> None:
-        """Delete the note of begun work, which was discarded, and fence the run that was to write it."""
+    def forget_begun(self, application: Application, check: Callable[[], None]) -> None:
+        """Delete the note of begun work, which was discarded, and fence the run that was to write it.
+
+        `check` raises if the note may be of a later run.
+        """
         name = _begun_name(application.config.name, application.version)
-        self._topic.write(name, {name: None})
+        self._topic.write(name, {name: None}, check)
 
     def decided(
         self,
@@ -253,12 +260,13 @@ class RunLog:
         """Write a record; a run does not fail because its record cannot be written."""
         try:
             values: dict[str, bytes | None] = {run.name: msgspec.json.encode(asdict(run))}
-            if run.state != RUNNING:
-                older = sorted(name for name in self._topic.read() if name.startswith(f"{run.app}/{run.version}/"))
-                values |= dict.fromkeys(older[:-RUNS_KEPT])
-            # A run that is done has also finished what interrupted runs had begun.
-            if run.state == DONE:
-                values[_begun_name(run.app, run.version)] = None
+            notes = self._topic.read() if run.state != RUNNING else {}
+            older = sorted(name for name in notes if name.startswith(f"{run.app}/{run.version}/"))
+            values |= dict.fromkeys(older[:-RUNS_KEPT])
+            # A run that is done has also finished what interrupted runs had begun, but not what others have begun since.
+            begun = _begun_name(run.app, run.version)
+            if run.state == DONE and begun in self._begun and notes.get(begun) == self._begun[begun]:
+                values[begun] = None
             self._topic.put(values)
         except BrokerError as error:
             log.warning("cannot record the run of %s: %s", run.app, error.message)

@@ -11,6 +11,7 @@ import pytest
 from riverrun import LONG, STRING, windowed
 from riverrun.errors import ApprovalNeededError, ReleaseError, VersionConflictError
 from riverrun.kafka.admin import Admin
+from riverrun.records import TopicPartition
 from riverrun.testing import Cluster
 from tests.unit.simulation.hanging import HangsBefore
 from tests.unit.simulation.test_deleted_versions import BEGAN_MS, MINUTE, KilledBefore, counted_by_minute, killed
@@ -192,3 +193,24 @@ def test_a_run_that_dies_before_its_mark_leaves_changelogs_to_be_compacted() -> 
         assert int(lag_of(cluster, changelog)) > 0
         views.app.runs.held.discard()
         assert lag_of(cluster, changelog) == "0"
+
+
+def test_a_discard_that_died_at_its_end_takes_its_version_back_once() -> None:
+    # As it forgets the run, when the changelog may be compacted again.
+    faults = KilledBefore("InitProducerId", 10)
+    with Cluster(seed=8, faults=faults) as cluster:
+        views = GatedViews(cluster)
+        views.run()
+        views.publish()
+        views.run()
+        killed(cluster, faults, views.seen_by("operator").runs.held.discard)
+        changelog, admin = "views-v1-views-changelog", Admin(cluster.kafka)
+        assert lag_of(cluster, changelog) == "0"
+        tps = [TopicPartition(changelog, number) for number in range(2)]
+        ends = admin.end_offsets(tps)
+        views.app.runs.held.discard()
+        assert admin.end_offsets(tps) == ends
+        with pytest.raises(ApprovalNeededError):
+            views.app.run()
+        views.publish()
+        assert views.is_exact()

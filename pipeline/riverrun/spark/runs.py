@@ -107,7 +107,7 @@ class RunLog:
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._topic = ControlTopic(admin, RUNS_TOPIC)
-        self._begun: dict[str, bytes | None] = {}
+        self._begun: dict[str, bytes] = {}
 
     def runs(self, app: str | None = None) -> list[RunRecord]:
         """Return the runs of an application (None: of all), of all its versions, latest first."""
@@ -152,8 +152,6 @@ class RunLog:
         application = connected.application
         name, version, ends = application.config.name, application.version, ends_of_outputs(connected)
         run = RunRecord(host.id, name, version, host.by, host.since_ms, str(run_range), outputs_before=ends)
-        noted = _begun_name(name, version)
-        self._begun[noted] = self._topic.read().get(noted)
         self._put(run)
         return run
 
@@ -265,7 +263,7 @@ class RunLog:
             values |= dict.fromkeys(older[:-RUNS_KEPT])
             # A run that is done has also finished what interrupted runs had begun, but not what others have begun since.
             begun = _begun_name(run.app, run.version)
-            if run.state == DONE and begun in self._begun and notes.get(begun) == self._begun[begun]:
+            if run.state == DONE and begun in notes and notes[begun] == self._begun.get(begun):
                 values[begun] = None
             self._topic.put(values)
         except BrokerError as error:

@@ -25,7 +25,6 @@ def test_a_run_that_ends_late_leaves_the_note_of_the_one_after_it() -> None:
         first, second = RunLog(connected.admin), RunLog(connected.admin)
         run = first.started(connected, whole, SoleHost.new(RUN, "first"))
         first.begin(connected.application, begun, lambda: None)
-        second.started(connected, whole, SoleHost.new(RUN, "second"))
         later = replace(begun, ends=(OffsetVector({TopicPartition("views", 0): 7}),))
         second.begin(connected.application, later, lambda: None)
         first.ended(run, 1, TaskResult("", 0, 0, {}), {}, {}, {})

@@ -103,7 +103,7 @@ def test_a_worker_that_is_cut_off_tries_again_ten_times_a_second_at_most() -> No
 
 def test_a_silent_coordinator_is_told_apart_from_silent_brokers() -> None:
     class Silent:
-        requests = ("DescribeGroups",)
+        requests: tuple[str, ...] = ("DescribeGroups",)
 
         def fault(self, _client_id: str, request: str) -> Fault | None:
             return Fault(is_lost_before=True) if request in self.requests else None

@@ -365,8 +365,9 @@ class QualityOperator(BaseOperator):
     Args:
         app: Name of the application, as in `[apps.NAME]`.
         since: `last`, for records since the last check that passed; a vector of public topics, or a time. Empty for all.
-        skip_if_judged: Whether the task is skipped if the last check has passed and nothing was published since, and the tasks
-            after it with it. A skipped run does not skip this task: what an earlier attempt published may be unjudged.
+        skip_if_judged: Whether the task is skipped, and the tasks after it with it, if all that is published has passed checks:
+            the last one by the present expectations. A skipped run does not skip this task: what an earlier attempt published
+            may be unjudged.
         config: Path of `streams.toml`; by default, as the connection says.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.

@@ -172,7 +172,7 @@ def judge_live(project: ProjectConfig, request: CheckRequest) -> Check:
 
 
 def is_judged(project: ProjectConfig, app: str) -> bool:
-    """Return whether the last check of an application has passed, and nothing was published since."""
+    """Return whether all that an application has published has passed checks, the last one by the present expectations."""
     return front_door(project).app(app).checks.is_judged()
 
 

@@ -32,7 +32,8 @@ class Application:
         published: Staging topics by the name that the topology uses; None if the version publishes.
         dead_letters: Topic of all dead letters for now (staging); None if the handlers decide.
         may_be_discarded: Whether the work may be taken back: then nothing that its state came from may be deleted.
-        attempt: The attempt of a run with a gate, while it processes (`HeldRun.attempt`); empty for all others.
+        attempt: The attempt of a run with a gate, while it processes (`HeldRun.attempt`), or the switch that a run completes
+            (`Release.switch`); empty for all others.
     """
 
     config: AppConfig

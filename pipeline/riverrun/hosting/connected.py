@@ -270,6 +270,8 @@ class ConnectedApplication:
         if application.attempt:
             found.require_attempt(application.attempt)
         if application.published is not None:
+            if not application.attempt:
+                found.require_not_live(application.version)
             return
         found.require_no_switch()
         if found.live != application.version:

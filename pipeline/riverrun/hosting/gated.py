@@ -92,7 +92,7 @@ class HeldRun:
     Args:
         id: A run that continues an interrupted one has its id.
         attempt: The process that has begun, continued or discards it: each has another one.
-        is_marked: Whether the point below is known. Before that, nothing has been processed.
+        is_marked: Whether the point below is known, and not returned to yet. Before that, nothing has been processed.
         committed: Offset and metadata committed by the version before the run, by input. The offset at which the run begins,
             with empty metadata, if there was none.
         ends: End of each partition of its internal topics before the run.

@@ -279,6 +279,13 @@ class Release:
         if live is not None and self.live != live:
             raise UnderWayError(f"{self.app}: {self.live} has just replaced {live}", hint="Try again.")
 
+    def require_not_live(self, version: str) -> None:
+        """Make sure that a version still writes to staging topics: nobody would publish what it adds once it is live."""
+        if self.step in SWITCHING and version in {self.candidate, self.previous}:
+            self.require_no_switch()
+        if version == self.live:
+            raise UnderWayError(f"{self.app}: {version} has just become live", hint="Try again: it publishes now.")
+
     def require_no_barrier(self, version: str) -> None:
         """Make sure that a version does not pause at a barrier."""
         if self.barrier is not None and version in self.barrier.limits:
@@ -319,7 +326,9 @@ class Release:
             raise UnderWayError(message, hint=self.held.hint(self.app))
 
     def require_attempt(self, attempt: str) -> None:
-        """Make sure that an attempt of a run with a gate is still the one that processes."""
+        """Make sure that an attempt of a run with a gate, or the run of a switch, is still the one that processes."""
+        if self.step in SWITCHING and attempt == self.switch:
+            return
         # Others may have continued, published or discarded the run while its process hung.
         if self.held is None or (self.held.state, self.held.attempt) != (HeldState.BEGUN, attempt):
             raise self.other_attempt()

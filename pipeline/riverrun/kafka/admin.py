@@ -256,11 +256,15 @@ class Admin:
             lambda: self.partitions(counts) == dict(counts), "confirm that partitions were added", hint=_AGAIN
         )
 
-    def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics, and wait until they are gone. Idempotent."""
+    def delete_topics(self, names: Iterable[str], check: Callable[[], object] = lambda: None) -> None:
+        """Delete topics, and wait until they are gone. Idempotent.
+
+        `check` raises if they may no longer be deleted. Brokers delete by name, so it is called just before they are asked.
+        """
         known = list(self.partitions(names))
         if not known:
             return
+        check()
         with self._requests.asking("delete topics"):
             futures = self._client.delete_topics(known, request_timeout=REQUEST_SECONDS)
         for name, future in futures.items():

@@ -31,6 +31,10 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 3
 _PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.005
+_LOOK_SECONDS = 3.0
+_SILENT_COORDINATOR = (
+    "Brokers answer, but not the one that coordinates the group: it may be moving, or overloaded. Try again."
+)
 _OUTSIDE = {
     "group.protocol": "classic",
     # For a consumer that commits without joining, this limits its wait for a coordinator, even when it closes.
@@ -130,10 +134,20 @@ class Groups:
                 with self._requests.asking(doing):
                     return ask(attempt, max(_PAUSE_SECONDS, deadline - time.monotonic()))
             except BrokerError as error:
-                if not error.retriable or time.monotonic() + _PAUSE_SECONDS > deadline:
+                if not error.retriable:
                     raise
+                if time.monotonic() + _PAUSE_SECONDS > deadline:
+                    raise self._unanswered(error) from error
             time.sleep(_PAUSE_SECONDS)
             attempt += 1
+
+    def _unanswered(self, error: BrokerError) -> BrokerError:
+        """Return an error of a request that no coordinator has answered, with the hint for what other brokers answer."""
+        try:
+            self._requests.client.list_topics(timeout=_LOOK_SECONDS)
+        except KafkaException:
+            return error
+        return BrokerError(error.message, retriable=True, hint=_SILENT_COORDINATOR)
 
 
 # A host that takes tasks of an application over asks for one group again and again.

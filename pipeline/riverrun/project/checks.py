@@ -56,7 +56,7 @@ class AppChecks:
         return check.run(since, cluster.by or this_user())
 
     def is_judged(self) -> bool:
-        """Return whether the last check has passed, and nothing was published since.
+        """Return whether all that is published has passed checks, the last one by the present expectations.
 
         Raises:
             BrokerError: If brokers do not answer.

@@ -12,7 +12,7 @@ from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from riverrun.errors import ConfigError, RangeError, ReleaseError
+from riverrun.errors import ConfigError, RangeError, ReleaseError, UnderWayError, VersionConflictError
 from riverrun.project.changes import impact_of_change
 from riverrun.project.chosen_version import ChosenVersion
 from riverrun.project.members import graph_of
@@ -308,6 +308,9 @@ class Restatement:
         again = backfill_of(live, reader.times.start, reader.times.end, options)
         try:
             again.plan()
+        # Once that is over, another restatement compares the rows.
+        except (UnderWayError, VersionConflictError):
+            raise
         # Its rows have followed in any case.
         except (ReleaseError, RangeError) as error:
             return ReaderOutcome(reader, done, kept=error.message)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from riverrun.arguments import function
@@ -34,7 +35,7 @@ from riverrun.releases.carried_part import CarriedPart
 from riverrun.releases.carry_plan import CarryPlan, Fate, carry_plan
 from riverrun.releases.corrections import copy_partitions
 from riverrun.releases.migrating import Migration
-from riverrun.releases.rewinding import Mark, compact_again, keep_whole, mark_of
+from riverrun.releases.rewinding import Mark, compact_again, keep_whole, lost_settings, mark_of
 from riverrun.releases.topology import tables
 from riverrun.runtime.layout import changelog_name, internal_name
 from riverrun.runtime.times import OffsetMetadata, short_name
@@ -107,7 +108,7 @@ class Carrying:
         require_nobody(new)
         # Before the mark, nothing of this carrying exists: what the candidate has was computed or carried earlier.
         if not carry.is_marked:
-            self.versions.discard(new)
+            self.versions.discard(new, partial(self.registry.require, release))
             shutil.rmtree(_directory(new), ignore_errors=True)
         new = self.versions.staged(new.version).resolved()
         if not carry.is_marked:
@@ -116,7 +117,7 @@ class Carrying:
         _require_same_topics(live, mark)
         new.prepare()
         self._copy(live, new, plan, mark, carry)
-        compact_again(live.admin, carry.settings)
+        compact_again(live.admin, carry.settings, partial(self.registry.require, release))
         # The public rows may be later than the mark. That is harmless: what has changed since, the candidate writes as well,
         # when it processes the same records.
         stay = [topic for topic in tables(new.application) if plan.outputs[topic].fate is Fate.CARRIED]
@@ -135,9 +136,9 @@ class Carrying:
         carry = release.carry
         if carry is None or carry.is_done:
             return
-        # A carrying that died between changing the settings and noting them has lost them: `keep_whole` finds them again.
-        lost = {} if carry.is_marked else keep_whole(live.admin, live.resolved().layout.changelog_topics)
-        compact_again(live.admin, {**lost, **carry.settings})
+        # A carrying that died between changing the settings and noting them has lost them.
+        lost = {} if carry.is_marked else lost_settings(live.admin, live.resolved().layout.changelog_topics)
+        compact_again(live.admin, {**lost, **carry.settings}, partial(self.registry.require, release))
 
     def _marked(
         self,
@@ -149,7 +150,8 @@ class Carrying:
     ) -> Release:
         # Before the mark: a record that brokers compact after it would be missing in the copies.
         copied = {changelog_name(live.id, store) for store in plan.taken}
-        settings = keep_whole(live.admin, [each for each in live.layout.changelog_topics if each.name in copied])
+        changelogs = [each for each in live.layout.changelog_topics if each.name in copied]
+        settings = keep_whole(live.admin, changelogs, partial(self.registry.require, release))
         # A repeated call finds settings that an earlier one has changed already, so what that one noted wins.
         carry = replace(carry, settings={**settings, **carry.settings})
         release = self.registry.write(replace(release, carry=carry))

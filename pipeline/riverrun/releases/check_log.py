@@ -52,6 +52,7 @@ class CheckRecord:
         workers: Counts of workers by instance and task, which the next check compares with its own.
         kind: `whole`, `since`, `run` or `release`.
         run: The run that a gate has judged, which may judge it again.
+        suite: Digest of the expectations of a check; empty if that is not known.
     """
 
     id: Word
@@ -69,6 +70,7 @@ class CheckRecord:
     kind: Word = WHOLE
     run: Word = ""
     statistics: dict[str, Statistics] = field(default_factory=dict)
+    suite: Word = ""
 
     @property
     def what(self) -> str:

@@ -36,7 +36,15 @@ from riverrun.quality.expectations import declared
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition
 from riverrun.releases.check_log import GATE_OF_RUN, CheckLog, CheckRecord
 from riverrun.releases.corrections import Corrections, ends_of_staged_logs
-from riverrun.releases.rewinding import Mark, compact_again, delete_copies, keep_whole, mark_of, rewind
+from riverrun.releases.rewinding import (
+    Mark,
+    compact_again,
+    delete_copies,
+    keep_whole,
+    lost_settings,
+    mark_of,
+    rewind,
+)
 from riverrun.releases.run_quality import RunGate
 from riverrun.releases.verdicts import new_id, require_approvable, suite_digest
 from riverrun.releases.versions import Versions, grow_staging
@@ -155,18 +163,25 @@ class GatedRuns:
         version = self._staged(held.version)
         with processing_alone(version, RUN, self._registry.by):
             release, discarded = self._note(held, replace(held, state=HeldState.DISCARDING, attempt=new_id()))
+
+            def check() -> None:
+                self._require_present(discarded)
+
             # Without a mark, the run has not processed anything yet.
             if held.is_marked:
-                rewind(version.resolved(), _mark_of(held), held.id, lambda: self._require_present(discarded))
+                rewind(version.resolved(), _mark_of(held), held.id, check)
                 self._corrections.keep(version, release)
-                self._runs.forget_begun(version.application)
-            compact_again(self._admin, held.settings)
+                self._runs.forget_begun(version.application, check)
+                # Not again: once brokers compact what follows the mark, they may drop the rows from before it.
+                _, discarded = self._note(discarded, replace(discarded, is_marked=False))
+            self._let_compact(version, held, check)
+            check()
             self._runs.decided(version.application, held.since_ms, DISCARDED, pages=_pages_of(held))
             # The discarded records stay in the staging topics of logs: count them as published, so that nobody sends them.
             ends = ends_of_staged_logs(version)
             self._write(discarded, lambda now: replace(now, held=None, published={**now.published, **ends}))
             # Only now: until the record says that the rewind is complete, another call may still need the copies.
-            delete_copies(version)
+            delete_copies(version, held.id)
         return held
 
     # Steps, each while no other host processes
@@ -192,7 +207,7 @@ class GatedRuns:
         except BaseException:
             # Nothing was processed yet, and a note that is left would refuse all workers.
             if not held.is_marked:
-                self._write(held, lambda now: replace(now, held=None))
+                self._forget(version, held)
             raise
 
     def judged(self, version: ConnectedApplication, attempt: str = "") -> GateVerdict:
@@ -247,8 +262,9 @@ class GatedRuns:
         release = self._require_present(held)
         # The run's id stands for the switch: an attempt that follows a crash continues the same count of corrections.
         count, published = self._corrections.publish_run(version, replace(release, switch=held.id))
-        compact_again(self._admin, held.settings)
+        compact_again(self._admin, held.settings, lambda: self._require_present(held))
         ends = ends_of_outputs(public)
+        self._require_present(held)
         self._runs.decided(version.application, held.since_ms, PUBLISHED, held.outputs, ends, pages=_pages_of(held))
         self._write(held, lambda now: replace(now, held=None, published=published))
         # All is published: records that are left only take space, so the run does not fail because of them.
@@ -267,20 +283,31 @@ class GatedRuns:
         resolved = version.resolved()
         fence_owners(resolved, resolved.layout.tasks)
         # Left by a discard that died at its very end, after its note was gone.
-        delete_copies(version)
+        delete_copies(version, check=lambda: self._require_present(held))
         # A process that has hung may find that another one has continued the run: its outputs have to stay.
         self._corrections.keep(version, self._require_present(held))
         mark = mark_of(resolved, {tp: wanted.start for tp, wanted in ranges.items()})
         ends = ends_of_staged_logs(version)
+        settings = keep_whole(self._admin, resolved.layout.changelog_topics, lambda: self._require_present(held))
         marked = replace(
             held,
             is_marked=True,
             committed={str(tp): noted for tp, noted in mark.committed.items()},
             ends={str(tp): end for tp, end in mark.ends.items()},
             topics=dict(mark.ids),
-            settings=keep_whole(self._admin, resolved.layout.changelog_topics),
+            settings=settings,
         )
         self._write(held, lambda now: replace(now, held=marked, published={**now.published, **ends}))
+
+    def _forget(self, version: ConnectedApplication, held: HeldRun) -> None:
+        """Delete the note of a run that has processed nothing, and what it has changed without noting it."""
+        self._let_compact(version, held, lambda: self._require_present(held))
+        self._write(held, lambda now: replace(now, held=None))
+
+    def _let_compact(self, version: ConnectedApplication, held: HeldRun, check: Callable[[], object]) -> None:
+        """Restore the settings of changelogs, also if their change was to be noted with a mark that is missing."""
+        lost = {} if held.is_marked else lost_settings(self._admin, version.resolved().layout.changelog_topics)
+        compact_again(self._admin, {**lost, **held.settings}, check)
 
     def _purge(self, version: ConnectedApplication, tasks: Iterable[TaskResult]) -> None:
         """Delete the records of internal topics that tasks of a run with a gate keep, as a discard would need them."""

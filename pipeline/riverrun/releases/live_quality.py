@@ -19,7 +19,7 @@ from riverrun.releases.differ import Differ
 from riverrun.releases.gating import judge_insides
 from riverrun.releases.rows import KEY_COLUMNS, log_rows, table_rows
 from riverrun.releases.topology import outputs
-from riverrun.releases.verdicts import new_id
+from riverrun.releases.verdicts import new_id, suite_digest
 from riverrun.releases.worker_quality import (
     TaskWork,
     answers_verdict,
@@ -30,7 +30,7 @@ from riverrun.releases.worker_quality import (
 from riverrun.spark.ranges import time_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from riverrun.hosting.connected import ConnectedApplication
@@ -197,9 +197,10 @@ class LiveCheck:
             return None, 0
         history = [each for each in self._log.checks(self._application.config.name) if each.kind in CHECKS]
         if since == LAST:
-            passed = next((OffsetVector.parse(each.at) for each in history if not each.critical), None)
+            passed = last_passed(history)
+            start = None if passed is None else OffsetVector.parse(passed.at)
             # Counts of workers and runs continue after each check, whether it passed or not.
-            return passed, history[0].at_ms if history else 0
+            return start, history[0].at_ms if history else 0
         vector = _vector(since)
         if vector is None:
             at_ms = time_ms(since)
@@ -225,6 +226,7 @@ class LiveCheck:
             at=str(found.at),
             workers=dict(workers),
             kind=WHOLE if start is None else SINCE,
+            suite=suite_digest(declared(self._application.config.quality)),
         )
         self._log.put(record.with_findings(found.verdict))
 
@@ -245,12 +247,30 @@ def unread_verdict(topic: str, start: OffsetVector, first: Mapping[TopicPartitio
     )
 
 
+def last_passed(history: Sequence[CheckRecord]) -> CheckRecord | None:
+    """Return the last of some checks (latest first) that has passed, like all that was published before what it judged."""
+    passed: CheckRecord | None = None
+    for each in reversed(history):
+        # What the oldest check followed is no longer known.
+        follows = each is history[-1] if passed is None else _begins_within(each, passed)
+        if not each.critical and (each.kind == WHOLE or follows):
+            passed = each
+    return passed
+
+
+def _begins_within(check: CheckRecord, passed: CheckRecord) -> bool:
+    """Return whether no record lies between what one check has judged and what another one judges."""
+    return _is_within(OffsetVector.parse(check.since), OffsetVector.parse(passed.at))
+
+
 def is_judged(connected: ConnectedApplication) -> bool:
-    """Return whether the last check of a live version has passed, and nothing was published since."""
+    """Return whether all that a live version has published has passed its present expectations, and the last check."""
     application, admin = connected.application, connected.admin
-    checks = (each for each in CheckLog(admin).checks(application.config.name) if each.kind in CHECKS)
-    last = next(checks, None)
-    if last is None or last.critical or last.version != application.version:
+    history = [each for each in CheckLog(admin).checks(application.config.name) if each.kind in CHECKS]
+    last = last_passed(history)
+    if last is None or last is not history[0] or last.version != application.version:
+        return False
+    if last.suite != suite_digest(declared(application.config.quality)):
         return False
     partitions = admin.partitions(outputs(application))
     ends = admin.stable_end_offsets(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import GateFailedError, RangeError, TopicError, VersionConflictError
@@ -159,7 +160,7 @@ class Releaser:
             # The record first: other code, or a rollback, may not find a part of the results if this is interrupted.
             deleted = release.digests | {candidate.version: DELETED}
             planned = self._registry.write(replace(planned, digests=deleted))
-            self._versions.discard(candidate)
+            self._versions.discard(candidate, partial(self._require_deleted, planned, candidate.version))
         is_kept = known == digests[candidate.version] and self._versions.has_begun(candidate)
         planned = replace(
             planned,
@@ -328,7 +329,7 @@ class Releaser:
 
     def _deleted(self, release: Release, version: ConnectedApplication) -> Release:
         """Delete the results of a version, and record that they are gone: what it computes from now on is whole."""
-        self._versions.discard(version)
+        self._versions.discard(version, partial(self._require_deleted, release, version.version))
         digests = {name: digest for name, digest in release.digests.items() if name != version.version}
         try:
             return self._registry.write(replace(release, digests=digests))
@@ -336,6 +337,11 @@ class Releaser:
             # Another process has begun a step meanwhile, and another write would end it. The next start, abort or retire of
             # this version deletes once more. Until then, its hosts are refused.
             return self.status()
+
+    def _require_deleted(self, release: Release, version: str) -> None:
+        """Make sure that the results of a version are still to be deleted: others may have done so, and computed new ones."""
+        if self.status().digests.get(version) != DELETED:
+            self._registry.require(release)
 
     def _point(
         self, release: Release, live: ConnectedApplication, candidate: ConnectedApplication

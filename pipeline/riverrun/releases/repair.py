@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError
+from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError, UnderWayError
 from riverrun.hosting.alone import await_no_sole_host, require_no_sole_host
 from riverrun.hosting.control_topic import ReleaseRegistry, known_release
 from riverrun.hosting.gated import GateVerdict
@@ -201,7 +202,7 @@ class Repairer:
         done = replace(done, compared=_compared(repaired, scope, plan.tables))
         ended = self._registry.write(replace(ended, repaired=done.note))
         self._registry.write(replace(ended, failed_pause_ms=0)) if ended.failed_pause_ms else None
-        versions.discard(repaired)
+        versions.discard(repaired, partial(require_no_sole_host, self._admin, repaired.id))
         return done
 
     def _publish(
@@ -290,7 +291,7 @@ class Repairer:
         release = known_release(self._registry, self._config, self._admin)
         if release.step not in SETTLED:
             message = f"{release.app}: {release.candidate} is being released; {release.progress}"
-            raise ReleaseError(message, hint="Complete the release, or give it up: riverrun release abort.")
+            raise UnderWayError(message, hint="Complete the release, or give it up: riverrun release abort.")
         require_declared(self._config, release.live, "live")
         release.require_nothing_held()
         return release
@@ -337,9 +338,10 @@ class Repairer:
         """Delete what other repairs have left: only a repair with the same work would continue them."""
         for left in self._begun() - {repaired.id}:
             # Another repair may have begun since this one looked.
-            require_no_sole_host(self._admin, left)
+            check = partial(require_no_sole_host, self._admin, left)
+            check()
             version = left.removeprefix(f"{self._config.name}-")
-            versions.discard(replace(repaired, application=replace(repaired.application, version=version)))
+            versions.discard(replace(repaired, application=replace(repaired.application, version=version)), check)
 
 
 def _compared(repaired: ConnectedApplication, scope: Scope, tables: Iterable[str]) -> dict[str, int]:

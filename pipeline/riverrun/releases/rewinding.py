@@ -85,21 +85,38 @@ def mark_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, int
     return Mark({**begun, **committed}, admin.stable_end_offsets(tps), ids)
 
 
-def keep_whole(admin: Admin, changelogs: Iterable[TopicRequirement]) -> dict[str, str]:
-    """Let brokers keep all records of changelogs from now on, and return the settings to restore (`compact_again`)."""
+def keep_whole(
+    admin: Admin, changelogs: Iterable[TopicRequirement], check: Callable[[], object] = lambda: None
+) -> dict[str, str]:
+    """Let brokers keep all records of changelogs from now on, and return the settings to restore (`compact_again`).
+
+    `check` raises if another process has restored them by now.
+    """
     # A call whose result was lost can be repeated: of topics that it has changed, the layout knows the settings.
     own = {topic.name: topic.config.get(_LAG, _NO_LAG) for topic in changelogs}
     found = {topic: config[_LAG] for topic, config in admin.topic_configs(own).items()}
+    check()
     admin.alter_topic_configs({topic: {_LAG: _FOREVER} for topic, lag in found.items() if lag != _FOREVER})
     return {topic: own[topic] if lag == _FOREVER else lag for topic, lag in found.items()}
 
 
-def compact_again(admin: Admin, settings: Mapping[str, str]) -> None:
-    """Restore the settings of changelogs that `keep_whole` has changed; skip topics that are gone."""
+def compact_again(admin: Admin, settings: Mapping[str, str], check: Callable[[], object] = lambda: None) -> None:
+    """Restore the settings of changelogs that `keep_whole` has changed; skip topics that are gone.
+
+    `check` raises if the settings are of another process by now.
+    """
     present = admin.partitions(settings)
+    check()
     admin.alter_topic_configs(
         {topic: {_LAG: None if lag == _NO_LAG else lag} for topic, lag in settings.items() if topic in present}
     )
+
+
+def lost_settings(admin: Admin, changelogs: Iterable[TopicRequirement]) -> dict[str, str]:
+    """Return the settings to restore of changelogs that a call of `keep_whole` has changed, and that nobody has noted."""
+    own = {topic.name: topic.config.get(_LAG, _NO_LAG) for topic in changelogs}
+    found = admin.topic_configs(own)
+    return {topic: own[topic] for topic, config in found.items() if config[_LAG] == _FOREVER}
 
 
 def rewind(connected: ConnectedApplication, mark: Mark, name: str, check: Callable[[], object]) -> None:
@@ -112,20 +129,24 @@ def rewind(connected: ConnectedApplication, mark: Mark, name: str, check: Callab
     timed = _timed(connected)
     for topic in timed.values():
         check()
-        _create_again(connected, topic, mark, _copy_of(connected, topic.name, name))
+        _create_again(connected, topic, mark, _copy_of(connected, topic.name, name), check)
     for done, task_id in enumerate(tasks):
         report_progress(doing, done, len(tasks))
         _rewind_task(connected, task_id, mark, timed, check)
     report_progress(doing, len(tasks), len(tasks))
 
 
-def delete_copies(connected: ConnectedApplication) -> None:
-    """Delete the copies of changelogs that `rewind` has made. Call it once a record says that the rewind is complete."""
+def delete_copies(
+    connected: ConnectedApplication, name: str = "[0-9a-f]{8}", check: Callable[[], object] = lambda: None
+) -> None:
+    """Delete the copies of changelogs that `rewind` has made by this name, or by any.
+
+    Call it once a record says that the rewind is complete. `check` raises if others may rewind by now.
+    """
     admin = connected.admin
-    named = re.compile(re.escape(staging_name(connected.id, "")) + r"[0-9a-f]{8}-.+-changelog")
-    admin.delete_topics(
-        [topic for topic in admin.list_topics(staging_name(connected.id, "")) if named.fullmatch(topic)]
-    )
+    named = re.compile(re.escape(staging_name(connected.id, "")) + rf"{name}-.+-changelog")
+    copies = [topic for topic in admin.list_topics(staging_name(connected.id, "")) if named.fullmatch(topic)]
+    admin.delete_topics(copies, check)
 
 
 def _timed(connected: ConnectedApplication) -> dict[str, TopicRequirement]:
@@ -145,7 +166,9 @@ def _copy_of(connected: ConnectedApplication, topic: str, name: str) -> str:
     return staging_name(connected.id, f"{name}-{topic.removeprefix(connected.id)[1:]}")
 
 
-def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark: Mark, copy: str) -> None:
+def _create_again(
+    connected: ConnectedApplication, topic: TopicRequirement, mark: Mark, copy: str, check: Callable[[], object]
+) -> None:
     """Create a changelog again, through a copy, with the records that it held at a point."""
     # Its new id makes local state and snapshots useless (`hosting.restoring`).
     admin, streams = connected.admin, connected.application.config.streams
@@ -158,7 +181,8 @@ def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark
         ends = {tp: end for tp, end in mark.ends.items() if tp.topic == topic.name}
         copy_partitions(admin, connected.id, copy, ends, copy)
     if is_known or noted is None:
-        admin.delete_topics([topic.name])
+        # By now, another process may have restored the topic, under its name.
+        admin.delete_topics([topic.name], check)
     config = {**streams.topic, **topic.config}
     admin.create_topics([TopicSpec(topic.name, topic.partitions, config, streams.replication_factor)])
     if noted is not None:

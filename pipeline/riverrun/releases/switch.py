@@ -169,7 +169,7 @@ class Switch:
         if mine.step is not during:
             mine = self._cut(mine, old, new, during)
         else:
-            _fence(old)
+            _fence(old, new)
             way_back = self._are_at_cut(mine, old, new)
             mine = mine if way_back else self._cut_again(mine, old, new)
         count, published = self._corrected(mine, old, new)
@@ -187,7 +187,7 @@ class Switch:
         self._corrections.keep(old, release)
         cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))
         # Again: an owner that took a task over before the cut was written does not know of it.
-        _fence(old)
+        _fence(old, new)
         # A run joins its group first and then reads the release. This writes first and then looks for runs: one sees the other.
         try:
             require_nobody(old)
@@ -203,15 +203,16 @@ class Switch:
 
     def _require_at_cut(self, cut: Release, old: ConnectedApplication, new: ConnectedApplication) -> None:
         if not self._are_at_cut(cut, old, new):
-            message = f"{old.id} has moved on during the switch"
-            raise UnderWayError(message, hint="Stop its workers and runs, then try again.")
+            message = f"{old.id} or {new.id} has moved on during the switch"
+            raise UnderWayError(message, hint="Stop their workers and runs, then try again.")
 
     def _cut_again(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
         """Let the new version follow an old one that has processed more since the cut of an interrupted switch."""
         # What the old version has published since is corrected with all other rows, but is missing in the table that was
         # kept. So it cannot be rolled back to, and an empty digest lets another release of it compute it from scratch.
         log.warning("%s has moved on during the switch: it cannot be rolled back to", old.id)
-        summary = self._versions.follow(new, old)
+        following = replace(new, application=replace(new.application, attempt=release.switch))
+        summary = self._versions.follow(following, old)
         return replace(release, cut=str(summary.range.end), digests=release.digests | {old.version: ""})
 
     # Both
@@ -235,7 +236,8 @@ class Switch:
         self._versions.bring(version, vector)
 
 
-def _fence(version: ConnectedApplication) -> None:
+def _fence(*versions: ConnectedApplication) -> None:
     """Take all tasks over for a moment: processes that still run them can commit nothing more."""
-    resolved = version.resolved()
-    fence_owners(resolved, resolved.prepare().tasks)
+    for version in versions:
+        resolved = version.resolved()
+        fence_owners(resolved, resolved.prepare().tasks)

@@ -320,8 +320,11 @@ class Versions:
         wanted = resolve(version, COMMITTED if known else EARLIEST, str(OffsetVector(dict(vector))))
         run(version, wanted, self._spark, build_topology)
 
-    def discard(self, version: ConnectedApplication) -> None:
-        """Delete the topics, the offsets, and the state on this machine of a version that is not live."""
+    def discard(self, version: ConnectedApplication, check: Callable[[], object]) -> None:
+        """Delete the topics, the offsets, and the state on this machine of a version that is not live.
+
+        `check` raises if the version may have new results by now, which another process has let it compute.
+        """
         # Local state first, under its lock: while a process uses it, nothing is deleted.
         directory = version.application.directory
         if directory.exists():
@@ -331,9 +334,11 @@ class Versions:
         staging = [name for name in topics if name.startswith(staging_name(version.id, ""))]
         own = own_topics(version.id, topics, self._project.application_ids)
         # The offsets alone first: a repair continues what an earlier one has left only with them (`repair`).
-        self._admin.delete_topics({kept_offsets_name(version.id)}.intersection(own))
-        self._admin.delete_topics([*own, *staging])
+        self._admin.delete_topics({kept_offsets_name(version.id)}.intersection(own), check)
+        self._admin.delete_topics([*own, *staging], check)
+        check()
         forget(self._admin, own)
+        check()
         self._admin.delete_group(version.id)
 
     def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:

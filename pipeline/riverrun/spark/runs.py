@@ -107,6 +107,7 @@ class RunLog:
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._topic = ControlTopic(admin, RUNS_TOPIC)
+        self._begun: dict[str, bytes] = {}
 
     def runs(self, app: str | None = None) -> list[RunRecord]:
         """Return the runs of an application (None: of all), of all its versions, latest first."""
@@ -187,6 +188,7 @@ class RunLog:
     def begin(self, application: Application, begun: InterruptedRun, check: Callable[[], None]) -> None:
         """Note the work that a run is about to begin. `check` raises if a run with a gate is no longer the present one."""
         name = _begun_name(application.config.name, application.version)
+        self._begun[name] = begun.encode()
         if not application.attempt:
             self._topic.put({name: begun.encode()})
             return
@@ -208,10 +210,13 @@ class RunLog:
             hint = "If a newer version of Riverrun wrote it, use that version. Workers can continue, too."
             raise RangeError(message, hint=hint) from error
 
-    def forget_begun(self, application: Application) -> None:
-        """Delete the note of begun work, which was discarded, and fence the run that was to write it."""
+    def forget_begun(self, application: Application, check: Callable[[], None]) -> None:
+        """Delete the note of begun work, which was discarded, and fence the run that was to write it.
+
+        `check` raises if the note may be of a later run.
+        """
         name = _begun_name(application.config.name, application.version)
-        self._topic.write(name, {name: None})
+        self._topic.write(name, {name: None}, check)
 
     def forget(self, app: str) -> None:
         """Delete the records of all runs of an application."""
@@ -259,12 +264,13 @@ class RunLog:
         """Write a record; a run does not fail because its record cannot be written."""
         try:
             values: dict[str, bytes | None] = {run.name: msgspec.json.encode(asdict(run))}
-            if run.state != RUNNING:
-                older = sorted(name for name in self._topic.read() if name.startswith(f"{run.app}/{run.version}/"))
-                values |= dict.fromkeys(older[:-RUNS_KEPT])
-            # A run that is done has also finished what interrupted runs had begun.
-            if run.state == DONE:
-                values[_begun_name(run.app, run.version)] = None
+            notes = self._topic.read() if run.state != RUNNING else {}
+            older = sorted(name for name in notes if name.startswith(f"{run.app}/{run.version}/"))
+            values |= dict.fromkeys(older[:-RUNS_KEPT])
+            # A run that is done has also finished what interrupted runs had begun, but not what others have begun since.
+            begun = _begun_name(run.app, run.version)
+            if run.state == DONE and begun in notes and notes[begun] == self._begun.get(begun):
+                values[begun] = None
             self._topic.put(values)
         except BrokerError as error:
             log.warning("cannot record the run of %s: %s", run.app, error.message)

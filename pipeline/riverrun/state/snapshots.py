@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -237,6 +238,9 @@ class SnapshotStore:
             raise SnapshotError(message)
         self._files.get_file(place, str(target))
         if _described(target) != file:
+            # Else it would count as uploaded, and each later snapshot that lists it could not be read either.
+            with suppress(Exception):
+                self._files.rm_file(place)
             raise SnapshotError(f"File {file.name} of snapshot {self._url} is damaged: its checksum does not match")
 
     def _collect(self) -> None:

@@ -223,14 +223,16 @@ def test_results_that_a_version_has_computed_since_its_deletion_stay(before: Cal
         assert worker.is_alive
 
 
-def error_of(cluster: Cluster, step: Callable[[], object], request: str, meanwhile: Callable[[], object]) -> object:
-    """Let a step hang before its first request of a kind, until it counts as dead and something else was done."""
-    faults = cluster.brokers.faults = HangsBefore(cluster, request)
+def error_of(
+    cluster: Cluster, step: Callable[[], object], request: str, meanwhile: Callable[[], object], number: int = 1
+) -> object:
+    """Let a step hang before a request of a kind, its first unless told otherwise, until something else was done."""
+    faults = cluster.brokers.faults = HangsBefore(cluster, request, number, seconds=400)
     operator = cluster.start("operator", step)
     cluster.wait_until(lambda: faults.has_hung, timedelta(minutes=5))
     cluster.advance(timedelta(seconds=20))
     meanwhile()
-    cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=5))
+    cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=10))
     return operator.error
 
 
@@ -263,3 +265,24 @@ def test_a_version_whose_results_are_deleted_while_it_starts_says_so() -> None:
         connected = ConnectedApplication(application, Admin(cluster.kafka))
         with pytest.raises(VersionConflictError, match="deleted meanwhile: views-v1-staging-view-counts"):
             connected.prepare()
+
+
+def test_a_deletion_that_hangs_leaves_what_was_computed_since() -> None:
+    with Cluster(seed=4) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        release, admin = abort(views), Admin(cluster.kafka)
+        computed: dict[str, str] = {}
+
+        def go_live() -> None:
+            again = views.app.release("v2")
+            again.abort()
+            again.start().reprocess().gate().cut()
+            computed.update(admin.topic_ids(TOPICS))
+
+        # As it looks for the topics to delete.
+        assert isinstance(error_of(cluster, release.abort, "Metadata", go_live, 9), VersionConflictError)
+        assert admin.topic_ids(TOPICS) == computed
+        views.app.run()
+        assert views.published() == {f"{page}!": count for page, count in views.expected.items()}

@@ -125,3 +125,24 @@ def test_a_skip_that_hangs_while_its_record_is_processed_skips_nothing() -> None
         assert isinstance(operator.error, RangeError), operator.error
         views.app.run()
         assert views.is_exact()
+
+
+@pytest.mark.parametrize(("request_", "number"), [("InitProducerId", 3), ("TxnOffsetCommit", 1)])
+def test_a_run_that_hangs_while_its_version_goes_live_keeps_nothing_from_the_public(request_: str, number: int) -> None:
+    with Cluster(seed=4) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        release = views.app.release("v2").reprocess().gate()
+        views.write()
+        project = cluster.project()
+        project.app("views", build, versions={"v2": marked})
+        faults = cluster.brokers.faults = HangsBefore(cluster, request_, number, seconds=400)
+        operator = cluster.start("operator", project.app("views", version="v2").run)
+        cluster.wait_until(lambda: faults.has_hung, timedelta(minutes=5))
+        release.cut()
+        cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=15))
+        assert isinstance(operator.error, UnderWayError), operator.error
+        assert "v2 has just become live" in str(operator.error)
+        views.app.run()
+        assert views.published() == {f"{page}!": count for page, count in views.expected.items()}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from riverrun import LONG, STRING, windowed
 from riverrun.errors import ApprovalNeededError, ReleaseError, VersionConflictError
+from riverrun.kafka.admin import Admin
+from riverrun.records import TopicPartition
 from riverrun.testing import Cluster
 from tests.unit.simulation.hanging import HangsBefore
+from tests.unit.simulation.test_deleted_versions import BEGAN_MS, MINUTE, KilledBefore, counted_by_minute, killed
 from tests.unit.simulation.test_projects import Views, build, marked
 
 if TYPE_CHECKING:
@@ -18,14 +23,14 @@ if TYPE_CHECKING:
     from riverrun.project.app import App
 
 
-def warned() -> object:
+def warned(topic: str = "view-counts") -> object:
     """Return expectations with a warning, so that each run waits for a person."""
     import great_expectations.expectations as gxe  # noqa: PLC0415 - takes seconds
 
     from riverrun.quality import Expectations  # noqa: PLC0415 - as above
 
     found = gxe.ExpectColumnValuesToNotBeInSet(column="_key", value_set=["/1"], severity="warning")
-    return {"view-counts": Expectations(table=[found])}
+    return {topic: Expectations(table=[found])}
 
 
 class GatedViews(Views):
@@ -132,3 +137,80 @@ def test_a_run_that_hangs_before_its_end_leaves_it_to_the_one_that_continues(vie
     assert isinstance(continuing.error, ApprovalNeededError), continuing.error
     views.publish()
     assert views.is_exact()
+
+
+class WindowedViews(GatedViews):
+    """Counts per minute, whose changelog is created again when a run is discarded."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        for topic in ("clicks", "counts"):
+            cluster.create_topic(topic, 1)
+        self.app = self.seen_by("main")
+
+    def seen_by(self, user: str) -> App:
+        project = self.cluster.project(by=user)
+        return project.app("app", counted_by_minute, quality=partial(warned, "counts"), gate=True)
+
+    def write(self) -> None:
+        self.cluster.input_topic("clicks", STRING, STRING).pipe_input("/1", "view", timestamp=BEGAN_MS)
+
+
+def test_a_discard_that_hangs_keeps_the_changelog_that_another_one_has_restored() -> None:
+    with Cluster(seed=3) as cluster:
+        views = WindowedViews(cluster)
+        views.run()
+        views.publish()
+        views.run()
+        # As it looks for the changelog, which it deletes then.
+        faults = cluster.brokers.faults = HangsBefore(cluster, "Metadata", 27, seconds=400)
+        operator = cluster.start("operator", views.seen_by("operator").runs.held.discard)
+        cluster.wait_until(lambda: faults.has_hung, timedelta(minutes=5))
+        views.app.runs.held.discard()
+        cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=15))
+        assert isinstance(operator.error, VersionConflictError), operator.error
+        with pytest.raises(ApprovalNeededError):
+            views.app.run()
+        views.publish()
+        counts = cluster.output_topic("counts", windowed(STRING, MINUTE), LONG).read_key_values_to_map()
+        assert [*counts.values()] == [2]
+
+
+def lag_of(cluster: Cluster, changelog: str) -> str:
+    return Admin(cluster.kafka).topic_config(changelog)["min.compaction.lag.ms"]
+
+
+def test_a_run_that_dies_before_its_mark_leaves_changelogs_to_be_compacted() -> None:
+    # As it notes the mark.
+    faults = KilledBefore("InitProducerId", 8)
+    with Cluster(seed=8, faults=faults) as cluster:
+        views = GatedViews(cluster)
+        views.run()
+        views.publish()
+        views.write()
+        killed(cluster, faults, views.seen_by("operator").run)
+        changelog = "views-v1-views-changelog"
+        assert int(lag_of(cluster, changelog)) > 0
+        views.app.runs.held.discard()
+        assert lag_of(cluster, changelog) == "0"
+
+
+def test_a_discard_that_died_at_its_end_takes_its_version_back_once() -> None:
+    # As it forgets the run, when the changelog may be compacted again.
+    faults = KilledBefore("InitProducerId", 10)
+    with Cluster(seed=8, faults=faults) as cluster:
+        views = GatedViews(cluster)
+        views.run()
+        views.publish()
+        views.run()
+        killed(cluster, faults, views.seen_by("operator").runs.held.discard)
+        changelog, admin = "views-v1-views-changelog", Admin(cluster.kafka)
+        assert lag_of(cluster, changelog) == "0"
+        tps = [TopicPartition(changelog, number) for number in range(2)]
+        ends = admin.end_offsets(tps)
+        views.app.runs.held.discard()
+        assert admin.end_offsets(tps) == ends
+        with pytest.raises(ApprovalNeededError):
+            views.app.run()
+        views.publish()
+        assert views.is_exact()

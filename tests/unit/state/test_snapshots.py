@@ -80,6 +80,18 @@ def test_an_upload_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
     assert (tmp_path / "fetched" / "a.sst").read_bytes() == b"content"
 
 
+def test_a_file_that_was_found_damaged_is_uploaded_again(tmp_path: Path) -> None:
+    state = directory(tmp_path, "state", {"a.sst": b"content"})
+    store = SnapshotStore(str(tmp_path / "store"), keep=3)
+    damaged = store.publish(state, draft(1))
+    (file,) = (tmp_path / "store" / "files").iterdir()
+    file.write_bytes(b"CONTENT")
+    with pytest.raises(SnapshotError, match="its checksum does not match"):
+        store.fetch(damaged, tmp_path / "fetched")
+    store.fetch(store.publish(state, draft(2)), tmp_path / "fetched")
+    assert (tmp_path / "fetched" / "a.sst").read_bytes() == b"content"
+
+
 @pytest.mark.parametrize("damage", ["changed", "gone"])
 def test_a_damaged_file_is_noticed_and_nothing_is_left_of_it(tmp_path: Path, damage: str) -> None:
     store = SnapshotStore(str(tmp_path / "store"), keep=3)

@@ -38,7 +38,7 @@ class Job:
         topics: Ids of these topics (`hosting.topic_ids`); tasks compare them when they have read.
         global_ends: End offsets up to which global tables are read, shared by all tasks.
         may_be_discarded: Whether the run may be taken back (`Application.may_be_discarded`).
-        attempt: The attempt of a run with a gate (`Application.attempt`).
+        attempt: The attempt of a run with a gate, or its switch (`Application.attempt`).
     """
 
     config: AppConfig

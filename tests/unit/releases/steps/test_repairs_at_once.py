@@ -81,7 +81,7 @@ def test_a_repair_that_begins_meanwhile_keeps_its_topics(tmp_path: Path, is_comp
     builder.stream("clicks", Consumed(STRING, STRING))
     own = Application(repairs._config, "repair-7f3a", builder.build(), Kafka({}), tmp_path)
     discarded: list[str] = []
-    versions: Any = SimpleNamespace(discard=lambda left: discarded.append(left.id))
+    versions: Any = SimpleNamespace(discard=lambda left, _check: discarded.append(left.id))
     refusal = pytest.raises(UnderWayError, match="is being processed by a run of bob@desk")
     with refusal if is_computed else nullcontext():
         repairs._discard_others(versions, ConnectedApplication(own, repairs._admin))

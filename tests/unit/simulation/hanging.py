@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     from riverrun.testing import Cluster
 
 
+class Counts:
+    """Counts the requests of a kind that the operator sends."""
+
+    def __init__(self, cluster: Cluster, request: str) -> None:
+        self._turns, self._request = cluster.turns, request
+        self.count = 0
+
+    def fault(self, _client_id: str, request: str) -> None:
+        self.count += request == self._request and self._turns.host.name == "operator"
+
+
 class HangsBefore:
     """Lets a host hang before a request of a kind: 1 is its first one from now on. Then perhaps another host, and so on."""
 

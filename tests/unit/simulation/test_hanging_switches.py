@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +13,12 @@ from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, St
 from riverrun.errors import RangeError, ReleaseError, UnderWayError, VersionConflictError
 from riverrun.records import TopicPartition
 from riverrun.testing import Cluster
-from tests.unit.simulation.hanging import HangsBefore
+from tests.unit.simulation.hanging import Counts, HangsBefore
 from tests.unit.simulation.test_projects import USERS, Views, build, marked
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from riverrun.project.app import App
     from riverrun.topology.topology import Topology
 
@@ -49,14 +52,35 @@ def seen_by(cluster: Cluster) -> App:
     return cluster.project().app("views", build, versions={"v2": marked})
 
 
-# The last fence of a task, that of its corrections, and the lock of the record that makes the version live.
-@pytest.mark.parametrize("number", range(15, 18))
-def test_a_cut_that_hangs_while_another_one_is_done_publishes_nothing(number: int) -> None:
+def fences_of_a_cut(cluster: Cluster, cut: Callable[[], object]) -> int:
+    """Return how many producers a cut makes, each of which fences another one."""
+    counts = cluster.brokers.faults = Counts(cluster, "InitProducerId")
+    operator = cluster.start("operator", cut)
+    cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=5))
+    return counts.count
+
+
+def gated(cluster: Cluster) -> Views:
+    views = Views(cluster)
+    views.write()
+    views.app.run()
+    views.app.release("v2").reprocess().gate()
+    return views
+
+
+@cache
+def fences_of_a_cut_of_views() -> int:
     with Cluster(seed=9) as cluster:
-        views = Views(cluster)
-        views.write()
-        views.app.run()
-        views.app.release("v2").reprocess().gate()
+        gated(cluster)
+        return fences_of_a_cut(cluster, seen_by(cluster).release().cut)
+
+
+# The last fence of a task, that of its corrections, and the lock of the record that makes the version live.
+@pytest.mark.parametrize("before_the_last", range(3))
+def test_a_cut_that_hangs_while_another_one_is_done_publishes_nothing(before_the_last: int) -> None:
+    number = fences_of_a_cut_of_views() - before_the_last
+    with Cluster(seed=9) as cluster:
+        views = gated(cluster)
         faults = cluster.brokers.faults = HangsBefore(cluster, "InitProducerId", number)
         operator = cluster.start("operator", seen_by(cluster).release().cut)
         cluster.wait_until(lambda: faults.has_hung, timedelta(minutes=5))
@@ -80,17 +104,31 @@ def counted_tenfold(builder: StreamsBuilder) -> Topology:
     return counted(builder, 10)
 
 
-# The lock of the record of the cut, and the two fences behind it.
-@pytest.mark.parametrize("number", range(7, 10))
-def test_a_run_that_hangs_with_its_tasks_publishes_nothing_after_a_cut(number: int) -> None:
+def of_users(cluster: Cluster) -> App:
+    return cluster.project().app("views", counted, versions={"v2": counted_tenfold})
+
+
+def gated_of_users(cluster: Cluster) -> tuple[Views, App]:
+    views, app = Views(cluster), of_users(cluster)
+    views.write()
+    app.run()
+    app.release("v2").reprocess().gate()
+    return views, app
+
+
+@cache
+def fences_of_a_cut_of_users() -> int:
     with Cluster(seed=9) as cluster:
-        views = Views(cluster)
-        first, second, third = (
-            cluster.project().app("views", counted, versions={"v2": counted_tenfold}) for _ in range(3)
-        )
-        views.write()
-        first.run()
-        release = first.release("v2").reprocess().gate()
+        gated_of_users(cluster)
+        return fences_of_a_cut(cluster, of_users(cluster).release().cut)
+
+
+# The lock of the record of the cut, and the fences of both versions behind it; corrections and the last record follow.
+@pytest.mark.parametrize("before_the_last", range(2, 5))
+def test_a_run_that_hangs_with_its_tasks_publishes_nothing_after_a_cut(before_the_last: int) -> None:
+    number = fences_of_a_cut_of_users() - before_the_last
+    with Cluster(seed=9) as cluster:
+        (views, first), second, third = gated_of_users(cluster), of_users(cluster), of_users(cluster)
         faults = cluster.brokers.faults = HangsBefore(cluster, "InitProducerId", number, seconds=20)
         operator = cluster.start("operator", second.release().cut)
         cluster.wait_until(lambda: faults.has_hung, timedelta(minutes=5))
@@ -101,7 +139,7 @@ def test_a_run_that_hangs_with_its_tasks_publishes_nothing_after_a_cut(number: i
         cluster.wait_until(lambda: run.error is not None or faults.has_hung, timedelta(minutes=5))
         cluster.wait_until(lambda: not operator.is_alive, timedelta(minutes=5))
         if operator.error is not None:
-            release.cut()
+            first.release().cut()
         first.run()
         cluster.wait_until(lambda: run.error is not None or not run.is_alive, timedelta(minutes=5))
         assert isinstance(run.error, ReleaseError), run.error

@@ -41,7 +41,7 @@ _FILE = "streams.toml"
 
 
 class AppDeclaration(TypedDict, total=False):
-    """What a declaration of an application has besides its topology.
+    """The settings of a declared application besides its topology.
 
     Args:
         quality: A function that returns expectations, its name, or the path of suites in JSON.

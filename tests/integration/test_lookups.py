@@ -17,7 +17,7 @@ from riverrun.errors import StreamsError, TaskMigratedError
 from riverrun.records import TaskId
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
-from riverrun.worker.stream_thread.stream_thread import new_stream_thread
+from riverrun.worker.stream_thread.stream_thread import StreamThread
 from riverrun.worker.worker import Worker
 from tests.conformance.hosts import SPARK_ON_DEMAND, on_executor
 from tests.waiting import DEADLINE_S, until
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun import Topology
-    from riverrun.worker.stream_thread.stream_thread import StreamThread
     from tests.brokers import Broker
 
 HANGS = timedelta(seconds=45)
@@ -177,7 +176,7 @@ def test_look_ups_of_a_task_that_moves_are_cancelled_or_committed(broker: Broker
 
     def thread(name: str) -> StreamThread:
         app = broker.application(unique, looking(unique, fetch, timeout=HANGS)(StreamsBuilder()), tmp_path / name)
-        found = new_stream_thread(app, gives_up=True)
+        found = StreamThread(app, gives_up=True)
         found.start()
         return found
 

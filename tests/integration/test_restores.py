@@ -18,7 +18,7 @@ from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TaskId, TopicPartition
 from riverrun.worker.queries import AnswerPage, KeyQuery, Refusal, RefusalReason, StoreQuery
-from riverrun.worker.stream_thread.stream_thread import new_stream_thread
+from riverrun.worker.stream_thread.stream_thread import StreamThread
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Case:
         counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
         self.shown: list[tuple[int, int]] = []
         broker.create(2, f"{name}.in", f"{name}.out")
-        self.tasks = new_stream_thread(
+        self.tasks = StreamThread(
             broker.application(name, builder.build(), tmp_path / "state", commit_interval_ms=10),
             on_restore=lambda _changelog, done, expected: self.shown.append((done, expected)),
         )
@@ -170,7 +170,7 @@ def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables
     broker.write(f"{unique}.names", [(b"k", b"v", 1)])
     application = broker.application(unique, builder.build(), tmp_path)
     figures: list[Any] = []
-    tasks = new_stream_thread(application, on_restore=lambda *_: figures.append(tasks.figures.by_task()))
+    tasks = StreamThread(application, on_restore=lambda *_: figures.append(tasks.figures.by_task()))
     tasks.start()
     tasks.close()
     assert figures == [{}]

@@ -27,7 +27,7 @@ from riverrun.kafka.membership import GroupMember
 from riverrun.records import OffsetVector
 from riverrun.releases.releaser import Releaser
 from riverrun.releases.versions import processing_application
-from riverrun.worker.stream_thread.stream_thread import StreamThread, new_stream_thread
+from riverrun.worker.stream_thread.stream_thread import StreamThread
 from tests.presence import present
 from tests.waiting import until
 
@@ -259,7 +259,7 @@ v2 = "{name}_app:build_v2"
             application = processing_application(self.config, self.broker.admin(), self.name, version)
             application = replace(application, state_directory=self.directory / f"state-{self._machines}")
             layout = self.broker.connected(application).prepare()
-            tasks = new_stream_thread(application, gives_up=True)
+            tasks = StreamThread(application, gives_up=True)
             tasks.start()
         except StreamsError as error:
             self.happened.append(f"  a host of {version} does not start: {error.message}")

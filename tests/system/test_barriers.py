@@ -21,7 +21,7 @@ from riverrun.records import TopicPartition
 from riverrun.releases.versions import create_staging
 from riverrun.runtime.barrier import Barrier
 from riverrun.runtime.times import OffsetMetadata
-from riverrun.worker.stream_thread.stream_thread import StreamThread, new_stream_thread
+from riverrun.worker.stream_thread.stream_thread import StreamThread
 from riverrun.worker.worker import Worker
 from tests.system.groups import WORDS, tasks_taken
 from tests.waiting import DEADLINE_S, until
@@ -252,8 +252,8 @@ def test_two_versions_pause_at_one_place_and_switch_without_a_restart(case: Case
 
 def test_what_a_task_writes_after_a_switch_goes_where_its_version_writes_by_then(case: Case) -> None:
     create_staging(ConnectedApplication(case.app, case.admin))
-    above = new_stream_thread(case.app)
-    below = new_stream_thread(replace(case.app, state_directory=case.directory / "below"))
+    above = StreamThread(case.app)
+    below = StreamThread(replace(case.app, state_directory=case.directory / "below"))
     case.driven = [above, below]
     case.note(live="v1")
     for tasks, subs in ((above, {0}), (below, {1, 2})):

@@ -252,7 +252,7 @@ def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Broker, app: App, tm
     with pytest.raises(ConfigError, match="has no application 'clicks'"):
         project.app("clicks")
     with pytest.raises(ConfigError, match="is not a function"):
-        project.app("clicks", 5)  # type: ignore[call-overload]
+        project.app("clicks", 5)  # type: ignore[arg-type]
     lock = threading.Lock()
     with pytest.raises(ConfigError, match="cannot be sent to other processes: TypeError: cannot pickle"):
         project.app("clicks", lambda builder: builder.build(optimization=str(lock)))

@@ -12,7 +12,7 @@ from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, St
 from riverrun.errors import TaskMigratedError, UnknownOutcomeError
 from riverrun.records import TaskId
 from riverrun.worker.states import WorkerState
-from riverrun.worker.stream_thread.stream_thread import new_stream_thread
+from riverrun.worker.stream_thread.stream_thread import StreamThread
 from riverrun.worker.worker import Worker
 from tests.waiting import DEADLINE_S, until
 
@@ -126,7 +126,7 @@ def test_a_task_that_another_went_on_with_is_given_up_by_its_owner(broker: Broke
     app = broker.application(unique, builder.build(), tmp_path / "first", commit_interval_ms=50)
     broker.create(1, f"{unique}.in", f"{unique}.out")
     write(broker, unique, 0, 10)
-    first = new_stream_thread(app, gives_up=True)
+    first = StreamThread(app, gives_up=True)
     first.start()
     first.assign(frozenset({TaskId(0, 0)}), frozenset())
     while first.figures.active:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,13 @@ def test_settings_of_a_declaration_need_its_topology(needless: dict[str, Any]) -
     project.app("clicks", "module:build")
     with pytest.raises(ConfigError, match=rf"app\('clicks', {next(iter(needless))}=...\) needs the topology"):
         project.app("clicks", **needless)
+
+
+def test_a_declaration_names_its_settings_and_refuses_others() -> None:
+    project = Riverrun(kafka=NOWHERE)
+    assert "unexpected_rows_limit" in inspect.signature(project.app).parameters
+    with pytest.raises(TypeError, match="unexpected keyword argument 'qualty'"):
+        project.app("clicks", "module:build", qualty="suites")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "x" * 250])

@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class _Interval:
+    """The interval, and the code that computes it."""
+
+    start: Annotated[str, typer.Option("--from", help="Event time at which the interval begins.")]
+    end: Annotated[str, typer.Option("--to", help="Event time at which the interval ends; not included.")]
+    version: Annotated[
+        str | None, typer.Option(help="Version whose code recomputes processed rows; defaults to the live one.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Before:
     """Options of what is shown and asked before the work."""
 
@@ -47,12 +58,8 @@ class _Others:
 def backfill(
     context: typer.Context,
     app: App,
-    start: Annotated[str, typer.Option("--from", help="Event time at which the interval begins.")],
-    end: Annotated[str, typer.Option("--to", help="Event time at which the interval ends; not included.")],
-    version: Annotated[
-        str | None, typer.Option(help="Version whose code recomputes processed rows; defaults to the live one.")
-    ] = None,
     *,
+    interval: _Interval,
     options: BackfillOptions,
     others: _Others,
     master: Master = None,
@@ -74,13 +81,14 @@ def backfill(
     from riverrun.project.runs import backfill_of
 
     project = settings_of(context).project(master)
-    chosen = project.app(app, version=version).runs.chosen
+    chosen = project.app(app, version=interval.version).runs.chosen
     if not others.downstream:
-        _fill(backfill_of(chosen, start, end, options), before, as_json=as_json)
+        _fill(backfill_of(chosen, interval.start, interval.end, options), before, as_json=as_json)
         return
     from riverrun.project.restatement import Restatement
 
-    wanted = Restatement(project.cluster, project.config, chosen, (start, end), options, others.without)
+    between = interval.start, interval.end
+    wanted = Restatement(project.cluster, project.config, chosen, between, options, others.without)
     _restate(wanted, before, as_json=as_json)
 
 

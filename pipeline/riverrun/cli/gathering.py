@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -45,7 +45,7 @@ def _options(kind: type) -> Iterator[Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     for each in fields(kind):
         type_, declared = get_args(hints[each.name])
-        option, default = declared, each.default
+        option, default = declared, Parameter.empty if each.default is MISSING else each.default
         if isinstance(declared, Meta):
             option = _option(each.name.replace("_", "-"), type_, declared)
             if default == ():

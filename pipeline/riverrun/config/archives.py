@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from riverrun.config.checks import (
     check_keys,
     check_name,
-    check_number,
-    check_path,
     check_schedule,
     check_type,
+    check_values,
     check_zone,
 )
 from riverrun.config.exports import METRICS, NUMBERS, catalog_of, metrics_of, properties_of_consumer
@@ -30,7 +29,7 @@ FOLLOWING = frozenset({"commit_seconds", "commit_bytes", "retry_seconds"})
 """Numbers of followers, with the bounds that those of exports have."""
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NAMESPACE = re.compile(r"\w+(\.\w+)*")
-_TEXTS = ("url", "engine", "schedule", "schedule_timezone", "namespace")
+_TEXTS = ("url", "schedule", "schedule_timezone", "namespace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +82,10 @@ def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]
     check_type(path, where, table, dict, hint="Write [archives.NAME], a table for each archive.")
     check_name(path, "archive", name)
     consumer, table = properties_of_consumer(path, where, table, environ)
-    check_keys(path, where, table, ("topics", "skip_lost", "catalog", *_TEXTS, *FOLLOWING, *METRICS))
-    for key in FOLLOWING & table.keys():
-        check_number(f"{path}: {where}.{key}", table[key], *NUMBERS[key])
-    for key in _TEXTS:
-        check_type(path, f"{where}.{key}", table.get(key, ""), str)
-        check_path(f"{path}: {where}.{key}", table.get(key, ""))
+    check_keys(path, where, table, ("topics", "engine", "skip_lost", "catalog", *_TEXTS, *FOLLOWING, *METRICS))
+    numbers = {key: NUMBERS[key] for key in FOLLOWING}
+    check_values(path, where, table, texts=_TEXTS, choices={"engine": ENGINES}, numbers=numbers, lists=("topics",))
     check_type(path, f"{where}.skip_lost", table.get("skip_lost", False), bool)
-    if table.get("engine", ENGINES[0]) not in ENGINES:
-        raise ConfigError(f"{path}: {where}.engine is {table['engine']!r}", hint=f"Allowed: {', '.join(ENGINES)}.")
     if "schedule" in table:
         check_schedule(f"{path}: {where}.schedule", table["schedule"])
     if "schedule_timezone" in table:
@@ -123,11 +117,9 @@ def _tables(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[s
 
 def _topics(path: Path, where: str, table: Mapping[str, Any]) -> tuple[str, ...]:
     topics = table.get("topics", [])
-    check_type(path, f"{where}.topics", topics, list)
     if not topics:
         raise ConfigError(f"{path}: [{where}] needs topics", hint='For example topics = ["orders", "customers"].')
     for topic in topics:
-        check_type(path, f"{where}.topics", topic, str)
         if not _TOPIC.fullmatch(topic):
             message = f"{path}: {where}.topics has {topic!r}, which is not the name of a topic"
             raise ConfigError(message, hint="Names have the characters a-z A-Z 0-9 . _ -, at most 249 of them.")

@@ -21,7 +21,7 @@ _PRESETS = frozenset(
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 def check_keys(path: Path, where: str, table: Mapping[str, Any], keys: Iterable[str]) -> None:
@@ -159,6 +159,32 @@ def check_number(where: str, value: Any, lowest: int, highest: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
         message = f"{where} is {value!r}, and must be a whole number of at least {lowest}, and at most {highest}"
         raise ConfigError(message)
+
+
+def check_values(
+    path: Path,
+    where: str,
+    table: Mapping[str, Any],
+    *,
+    texts: Iterable[str],
+    choices: Mapping[str, Sequence[str]],
+    numbers: Mapping[str, tuple[int, int]],
+    lists: Iterable[str],
+) -> None:
+    """Check the types of a table's values; numbers by their bounds, choices (texts, too) by the values that they may have."""
+    for key in (*texts, *choices):
+        check_type(path, f"{where}.{key}", table.get(key, ""), str)
+        check_path(f"{path}: {where}.{key}", table.get(key, ""))
+    for key, allowed in choices.items():
+        if key in table and table[key] not in allowed:
+            raise ConfigError(f"{path}: {where}.{key} is {table[key]!r}", hint=f"Allowed: {', '.join(allowed)}.")
+    for key, bounds in numbers.items():
+        if key in table:
+            check_number(f"{path}: {where}.{key}", table[key], *bounds)
+    for key in lists:
+        check_type(path, f"{where}.{key}", table.get(key, []), list)
+        for value in table.get(key, []):
+            check_type(path, f"{where}.{key}", value, str)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

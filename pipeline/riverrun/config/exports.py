@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.address import checked_address
-from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type, choices, not_empty
+from riverrun.config.checks import check_keys, check_name, check_path, check_type, check_values, choices, not_empty
 from riverrun.config.links import Links
 from riverrun.config.parsing import as_written, check_property, checked_setting
 from riverrun.config.secrets import expanded
@@ -146,22 +146,11 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
 
 
 def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
-    for key in (*_TEXTS, *_CHOICES):
-        check_type(path, f"{where}.{key}", table.get(key, ""), str)
-        check_path(f"{path}: {where}.{key}", table.get(key, ""))
-    for key, allowed in _CHOICES.items():
-        if key in table and table[key] not in allowed:
-            raise ConfigError(f"{path}: {where}.{key} is {table[key]!r}", hint=f"Allowed: {', '.join(allowed)}.")
-    for key, (lowest, highest) in NUMBERS.items():
-        if key in table:
-            check_number(f"{path}: {where}.{key}", table[key], lowest, highest)
-    check_type(path, f"{where}.key", table.get("key", []), list)
+    check_values(path, where, table, texts=_TEXTS, choices=_CHOICES, numbers=NUMBERS, lists=("key",))
     check_type(path, f"{where}.columns", table.get("columns", {}), dict)
     for name, kind in table.get("columns", {}).items():
         if kind not in COLUMN_TYPES:
             raise ConfigError(f"{path}: {where}.columns.{name} is {kind!r}", hint=choices(str(kind), COLUMN_TYPES))
-    for value in table.get("key", []):
-        check_type(path, f"{where}.key", value, str)
     _check_together(path, where, table)
 
 

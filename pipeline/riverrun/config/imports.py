@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type, not_empty
+from riverrun.config.checks import check_keys, check_name, check_type, check_values, not_empty
 from riverrun.config.exports import METRICS, NUMBERS, below, metrics_of
 from riverrun.config.links import Links
 from riverrun.config.parsing import as_written
@@ -157,19 +157,8 @@ def import_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
 
 
 def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
-    for key in (*_TEXTS, *CHOICES, _LETTERS):
-        check_type(path, f"{where}.{key}", table.get(key, ""), str)
-        check_path(f"{path}: {where}.{key}", table.get(key, ""))
-    for key, allowed in CHOICES.items():
-        if key in table and table[key] not in allowed:
-            raise ConfigError(f"{path}: {where}.{key} is {table[key]!r}", hint=f"Allowed: {', '.join(allowed)}.")
-    for key, (lowest, highest) in POLLING.items():
-        if key in table:
-            check_number(f"{path}: {where}.{key}", table[key], lowest, highest)
+    check_values(path, where, table, texts=(*_TEXTS, _LETTERS), choices=CHOICES, numbers=POLLING, lists=_LISTS)
     for key in _LISTS:
-        check_type(path, f"{where}.{key}", table.get(key, []), list)
-        for value in table.get(key, []):
-            check_type(path, f"{where}.{key}", value, str)
         if len(set(table.get(key, []))) < len(table.get(key, [])):
             raise ConfigError(f"{path}: {where}.{key} names a column twice")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from riverrun.config import ProjectConfig
 from riverrun.config.addons import BUILT_IN, loaded_part, others, parts, refuse_taken
@@ -21,6 +22,7 @@ from riverrun.topology.topology import Topology
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from typing import Unpack
 
     from riverrun.dsl.builder import StreamsBuilder
     from riverrun.hosting.application import Application
@@ -35,7 +37,51 @@ if TYPE_CHECKING:
     Built = Callable[[StreamsBuilder], Topology] | Topology | str
     """A topology, a function that builds it, or that function's name."""
 
+F = TypeVar("F", bound="Callable[..., Any]")
+
 _FILE = "streams.toml"
+
+
+class AppDeclaration(TypedDict, total=False):
+    """The settings of a declared application besides its topology.
+
+    Args:
+        quality: A function that returns expectations, its name, or the path of suites in JSON.
+        gate: Whether the outputs of bounded runs are judged by these expectations before they are public.
+        data_docs: Directory that gets Data Docs of gates and checks. Defaults to none.
+        unexpected_rows: Directory or URL of fsspec that gets rows that do not meet an expectation. Defaults to none.
+        unexpected_rows_limit: Number of rows that are kept of each expectation, at most. Default: 1,000.
+        unexpected_rows_checks: Number of gates and checks whose rows are kept: the newest ones. Default: 100.
+        versions: Further versions to release, with their topologies.
+        outputs: Kinds by topic, `table` or `log`, where the kind derived from the topology is wrong.
+        carry: For releases that carry state, by version: what becomes of stores and outputs, by name. Of a store, `same`,
+            `empty`, or a function of key and value that returns the value that the version keeps; of an output, `same`.
+        config: Settings, by Kafka Streams' own names.
+    """
+
+    quality: Callable[[], Any] | str | None
+    gate: bool
+    data_docs: str | None
+    unexpected_rows: str | None
+    unexpected_rows_limit: int | None
+    unexpected_rows_checks: int | None
+    versions: Mapping[str, Built] | None
+    outputs: Mapping[str, str] | None
+    carry: Mapping[str, Mapping[str, Callable[[Any, Any], Any] | str]] | None
+    config: Mapping[str, Any] | None
+
+
+def _naming(kind: Any) -> Callable[[F], F]:
+    """Let a method's signature name the keys of a TypedDict that it takes, for notebooks and `help`."""
+
+    def named(method: F) -> F:
+        signature = inspect.signature(method)
+        keys = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in kind.__annotations__]
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        method.__signature__ = signature.replace(parameters=[*own, *keys])  # type: ignore[attr-defined]
+        return method
+
+    return named
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,44 +180,14 @@ class Riverrun:
         """The names of its applications."""
         return (*self._config.apps, *self._config.refused)
 
-    @overload
-    def app(self, name: str, *, version: str | None = None) -> App: ...
-
-    @overload
-    def app(
-        self,
-        name: str,
-        topology: Built,
-        *,
-        version: str | None = None,
-        quality: Callable[[], Any] | str | None = None,
-        gate: bool = False,
-        data_docs: str | None = None,
-        unexpected_rows: str | None = None,
-        unexpected_rows_limit: int | None = None,
-        unexpected_rows_checks: int | None = None,
-        versions: Mapping[str, Built] | None = None,
-        outputs: Mapping[str, str] | None = None,
-        carry: Mapping[str, Mapping[str, Callable[[Any, Any], Any] | str]] | None = None,
-        config: Mapping[str, Any] | None = None,
-    ) -> App: ...
-
+    @_naming(AppDeclaration)
     def app(
         self,
         name: str,
         topology: Built | None = None,
         *,
         version: str | None = None,
-        quality: Callable[[], Any] | str | None = None,
-        gate: bool = False,
-        data_docs: str | None = None,
-        unexpected_rows: str | None = None,
-        unexpected_rows_limit: int | None = None,
-        unexpected_rows_checks: int | None = None,
-        versions: Mapping[str, Built] | None = None,
-        outputs: Mapping[str, str] | None = None,
-        carry: Mapping[str, Mapping[str, Callable[[Any, Any], Any] | str]] | None = None,
-        config: Mapping[str, Any] | None = None,
+        **declaration: Unpack[AppDeclaration],
     ) -> App:
         """Return an application of the project, or declare one by its topology, as `[apps.NAME]` does in a file.
 
@@ -185,40 +201,22 @@ class Riverrun:
                 application that the file declares, or an earlier call.
             version: Without a topology, the version to work with; None for the version that is live at each call. With
                 one, the version that goes live first. Default: `v1`.
-            quality: A function that returns expectations, its name, or the path of suites in JSON.
-            gate: Whether the outputs of bounded runs are judged by these expectations before they are public.
-            data_docs: Directory that gets Data Docs of gates and checks. Defaults to none.
-            unexpected_rows: Directory or URL of fsspec that gets rows that do not meet an expectation. Defaults to none.
-            unexpected_rows_limit: Number of rows that are kept of each expectation, at most. Default: 1,000.
-            unexpected_rows_checks: Number of gates and checks whose rows are kept: the newest ones. Default: 100.
-            versions: Further versions to release, with their topologies.
-            outputs: Kinds by topic, `table` or `log`, where the kind derived from the topology is wrong.
-            carry: For releases that carry state, by version: what becomes of stores and outputs, by name. Of a store, `same`,
-                `empty`, or a function of key and value that returns the value that the version keeps; of an output, `same`.
-            config: Settings, by Kafka Streams' own names.
+            declaration: The rest of the declaration, by the names of `AppDeclaration`.
 
         Raises:
             ConfigError: If there is no such application or version; if an argument is unknown or impossible, needs a
                 topology, or the file declares an application with this name.
         """
-        table: dict[str, Any] = {
-            "quality": quality,
-            "gate": gate,
-            "data_docs": data_docs,
-            "unexpected_rows": unexpected_rows,
-            "unexpected_rows_limit": unexpected_rows_limit,
-            "unexpected_rows_checks": unexpected_rows_checks,
-            "versions": {key: _callable(built) for key, built in (versions or {}).items()},
-            "outputs": outputs or {},
-            "carry": carry or {},
-            "config": config or {},
-        }
+        for key in declaration.keys() - AppDeclaration.__annotations__.keys():
+            raise TypeError(f"app() got an unexpected keyword argument {key!r}")
         if topology is None:
-            return self._existing(name, version, [key for key, value in table.items() if value])
+            return self._existing(name, version, [key for key, value in declaration.items() if value])
         if name in self._declared:
             message = f"{self._config.path} declares application {name!r}"
             raise ConfigError(message, hint="Choose another name, or leave the topology out to use that application.")
+        table: dict[str, Any] = {key: value for key, value in declaration.items() if value is not None}
         table |= {"topology": _callable(topology), "version": version}
+        table["versions"] = {key: _callable(built) for key, built in table.get("versions", {}).items()}
         self._config = self._config.with_app(name, table, self._environ)
         return App(self._cluster, self._config, name, None)
 

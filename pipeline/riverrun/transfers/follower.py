@@ -164,6 +164,16 @@ class Feed(Protocol):
         """Return how far the target is, in a report without counts."""
 
 
+@contextmanager
+def forgetting(feed: Feed) -> Iterator[None]:
+    """Forget what was read if brokers fail: it may be written in part, and is read again from the last commit."""
+    try:
+        yield
+    except BrokerError:
+        feed.forget()
+        raise
+
+
 class Follower:
     """Keeps a target up to date."""
 

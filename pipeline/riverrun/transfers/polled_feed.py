@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from riverrun.errors import BrokerError, EngineError, SerializationError, TaskMigratedError
+from riverrun.errors import EngineError, SerializationError, TaskMigratedError
 from riverrun.hosting.process import SystemClock
 from riverrun.processor.handlers import ERRORS_EXCEPTION, ERRORS_MESSAGE
-from riverrun.transfers.follower import FollowReport
+from riverrun.transfers.follower import FollowReport, forgetting
 from riverrun.transfers.import_progress import Resumable, outages_told
 from riverrun.transfers.topic_feed import size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from riverrun.processor.sinks import RefusedRecordsError
     from riverrun.records import RawFields
@@ -132,7 +131,7 @@ class PolledFeed:
             self._look_at = self._clock() + min(usual, usual if found.again_seconds is None else found.again_seconds)
         now_ms = SystemClock().now_ms()
         # Without a schema registry, the follower begins again before these rows, as after outages of brokers (`TopicTarget`).
-        with self._whole(), outages_told():
+        with forgetting(self), outages_told():
             records = [self._record(row, now_ms) for row in found.rows]
         self._target.write(records)
         self.records += len(records)
@@ -144,7 +143,7 @@ class PolledFeed:
         """Do nothing: a source forgets no deletions that it had."""
 
     def commit(self) -> None:
-        with self._whole():
+        with forgetting(self):
             self._target.commit()
         self.records = self.size = 0
         self._skipped_committed = self._skipped
@@ -171,14 +170,6 @@ class PolledFeed:
     def reached(self) -> FollowReport:
         """Return the place in the source; the lag is the number of rows, or files, that the topic does not have yet."""
         return FollowReport(lag=self._lag(), skipped=self._skipped_committed, place=self._source.shown())
-
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokerError:
-            self.forget()
-            raise
 
     def _lag(self) -> int:
         try:

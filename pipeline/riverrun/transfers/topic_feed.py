@@ -9,16 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
-from riverrun.errors import BrokerError, RangeError
+from riverrun.errors import RangeError
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE
-from riverrun.transfers.follower import FollowReport
+from riverrun.transfers.follower import FollowReport, forgetting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from riverrun.kafka.consumer import Polled, RecordConsumer
     from riverrun.kafka.shares import PartitionShare
@@ -183,7 +182,7 @@ class TopicFeed(Generic[Batch]):
 
     def read(self, timeout_s: float) -> bool:
         polled = self._reader.poll(_POLLED, timeout_s)
-        with self._whole():
+        with forgetting(self):
             self._take(polled)
         return bool(polled.ends)
 
@@ -199,7 +198,7 @@ class TopicFeed(Generic[Batch]):
     def commit(self) -> None:
         reached = self._reached.items()
         moved = {tp: offset for tp, offset in reached if offset != self._committed[tp] or tp in self._swept}
-        with self._whole():
+        with forgetting(self):
             self._sink.commit(moved)
         self._batches.committed(moved)
         self._committed |= moved
@@ -231,15 +230,6 @@ class TopicFeed(Generic[Batch]):
         lags = {tp: max(0, ends[tp] - offset) for tp, offset in self._committed.items() if tp in ends}
         skipped = self._batches.skipped
         return FollowReport(lag=sum(lags.values()), offsets=dict(self._committed), lags=lags, skipped=skipped)
-
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokerError:
-            # The batch may be written in part: read it again from the last commit.
-            self.forget()
-            raise
 
     def _take(self, polled: Polled) -> None:
         # Before anything of this poll can be committed: from then on, nothing shows that it was read too late.

@@ -15,7 +15,7 @@ from riverrun.hosting.state_schemas import StateSchemas
 from riverrun.kafka.admin import Admin
 from riverrun.runtime.stuck_records import named_if_stuck
 from riverrun.worker.states import WorkerState, moved
-from riverrun.worker.stream_thread.stream_thread import new_stream_thread
+from riverrun.worker.stream_thread.stream_thread import StreamThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ class Worker:
         self._application = application
         self._connected = ConnectedApplication(application, Admin(application.kafka))
         self._on_state = on_state
-        self._thread = new_stream_thread(application, on_restore=on_restore or silently)
+        self._thread = StreamThread(application, on_restore=on_restore or silently)
         self._news: SimpleQueue[Release] = SimpleQueue()
         # Completes no switch: versions are switched live only while groups of them run.
         self._listener = BarrierListener(

@@ -30,7 +30,7 @@ from riverrun.worker.stream_thread.protocol import (
     Stop,
     StreamJob,
 )
-from riverrun.worker.stream_thread.stream_thread import new_stream_thread
+from riverrun.worker.stream_thread.stream_thread import StreamThread
 from riverrun.worker.stuck_records import LOOK, RecordWatch
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class _CommandLoop:
 
     def __init__(self, application: Application, pipe: Connection, queries: Connection) -> None:
         self._queries = QueryServer(queries, self._answer)
-        self._thread = new_stream_thread(
+        self._thread = StreamThread(
             application,
             gives_up=True,
             interruptions=self,

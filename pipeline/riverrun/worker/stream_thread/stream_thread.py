@@ -32,7 +32,7 @@ from riverrun.worker.tasks.task_executor import TaskExecutor
 from riverrun.worker.tasks.task_manager import TaskManager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from riverrun.hosting.application import Application
     from riverrun.hosting.release import Release
@@ -59,36 +59,87 @@ class StreamThread:
 
     def __init__(
         self,
-        topics: KnownTopics,
+        application: Application,
         *,
-        brokers: AbsentBrokers,
-        fetching: Fetching,
-        tables: GlobalTables,
-        manager: TaskManager,
-        executor: TaskExecutor,
-        alignment: Alignment,
-        follower: ReleaseFollower,
-        upkeep: Upkeep,
-        stores: OpenStores,
-        figures: Figures,
-        interruptions: Interruptions,
-        closers: Sequence[Callable[[], None]],
+        gives_up: bool = False,
+        interruptions: Interruptions | None = None,
+        on_restore: Callable[[TopicPartition, int, int], None] = silently,
     ) -> None:
-        self.figures = figures
-        self._topics = topics
-        self._brokers = brokers
-        self._fetching = fetching
-        self._tables = tables
-        self._manager = manager
-        self._table_looks = TableLooks(topics.connected.admin)
-        self._executor = executor
-        self._alignment = alignment
-        self._follower = follower
-        self._upkeep = upkeep
-        self._stores = stores
-        self._interruptions = interruptions
-        self._closers = closers
-        self._poll_seconds = topics.application.config.streams.poll_ms / 1000
+        """Make the parts of the thread, with their connections; brokers are asked nothing before `start`."""
+        streams, kafka, admin = application.config.streams, application.kafka, Admin(application.kafka)
+        clock = SystemClock()
+        hooks = self._interruptions = interruptions or Undisturbed()
+        topics = self._topics = KnownTopics(ConnectedApplication(application, admin))
+        brokers = self._brokers = AbsentBrokers(
+            admin, streams.task_timeout_ms, hooks, lambda: topics.application.topology.source_topics
+        )
+        fetching = self._fetching = Fetching(kafka, streams, hooks)
+        tables = self._tables = GlobalTables(topics, clock, on_restore)
+        self._table_looks = TableLooks(admin)
+        updater = StateUpdater(
+            admin,
+            kafka,
+            streams.task_timeout_ms,
+            on_restore,
+            create=lambda claimed: ActiveTask(claimed, tables.stores, pause=hooks.pause),
+        )
+        standbys, producer = StandbyUpdater(topics, clock, brokers), ThreadProducer(application)
+        manager = self._manager = TaskManager(
+            claim=lambda task_id: Claim(topics.connected, task_id, clock, thread=producer),
+            producer=producer,
+            updater=updater,
+            standbys=standbys,
+            fetching=fetching,
+            brokers=brokers,
+            interruptions=hooks,
+            streams=streams,
+            gives_up=gives_up,
+        )
+        progress = BrokerProgress(admin, application.id)
+        alignment = self._alignment = Alignment(
+            manager.running,
+            manager.commits.under_way,
+            streams.task_alignment_max_drift_ms or drift_of(application.topology),
+            progress.look_up,
+            starting=lambda: manager.restoring,
+            # Tasks elsewhere may wait for brokers, or hang until they are replaced, for so long.
+            patience_s=PATIENCE_SECONDS + max(streams.task_timeout_ms, streams.max_poll_interval_ms) / 1000,
+        )
+        self._follower = ReleaseFollower(lambda: topics.application, alignment.pause_at)
+        watch = TopicWatch(admin.topics, lambda: topics_in_use(manager, tables))
+        self._executor = TaskExecutor(
+            manager.running,
+            manager.commits.under_way,
+            follower=self._follower,
+            counts=manager.counts,
+            interruptions=hooks,
+            failed=manager.fail,
+            cache_max_bytes=streams.statestore_cache_max_bytes,
+            commits_each=streams.commit_interval_ms == 0,
+            silent=SilentTasks(streams.window_idle_close_ms, lambda task: fetching.look_again(manager.running[task]))
+            if streams.window_idle_close_ms
+            else None,
+        )
+        self._upkeep = Upkeep(
+            topics,
+            manager,
+            snapshots=RegularSnapshots(application, streams.snapshot_interval_ms),
+            purge=Purge(admin, streams.repartition_purge_interval_ms),
+            late=LateShare(manager.running, manager.counts.processed_by),
+            watch=watch,
+        )
+        self._stores = OpenStores(application.topology, tables, manager, standbys)
+        self.figures = Figures(
+            manager=manager,
+            updater=updater,
+            standbys=standbys,
+            counts=manager.counts,
+            tables=tables,
+            alignment=alignment,
+            fetching=fetching,
+        )
+        self._closers = (watch.close, alignment.close, progress.close, manager.close, fetching.close)
+        self._poll_seconds = streams.poll_ms / 1000
         self._is_stalled = False
 
     @property
@@ -287,92 +338,3 @@ class StreamThread:
 
 def _at_once(step: Callable[[], T], _doing: str) -> T:
     return step()
-
-
-def new_stream_thread(
-    application: Application,
-    *,
-    gives_up: bool = False,
-    interruptions: Interruptions | None = None,
-    on_restore: Callable[[TopicPartition, int, int], None] = silently,
-) -> StreamThread:
-    """Make a stream thread, with its connections; it asks brokers nothing before `start`."""
-    streams, kafka, admin = application.config.streams, application.kafka, Admin(application.kafka)
-    clock, hooks = SystemClock(), interruptions or Undisturbed()
-    topics = KnownTopics(ConnectedApplication(application, admin))
-    brokers = AbsentBrokers(admin, streams.task_timeout_ms, hooks, lambda: topics.application.topology.source_topics)
-    fetching = Fetching(kafka, streams, hooks)
-    tables = GlobalTables(topics, clock, on_restore)
-    updater = StateUpdater(
-        admin,
-        kafka,
-        streams.task_timeout_ms,
-        on_restore,
-        create=lambda claimed: ActiveTask(claimed, tables.stores, pause=hooks.pause),
-    )
-    standbys, producer = StandbyUpdater(topics, clock, brokers), ThreadProducer(application)
-    manager = TaskManager(
-        claim=lambda task_id: Claim(topics.connected, task_id, clock, thread=producer),
-        producer=producer,
-        updater=updater,
-        standbys=standbys,
-        fetching=fetching,
-        brokers=brokers,
-        interruptions=hooks,
-        streams=streams,
-        gives_up=gives_up,
-    )
-    progress = BrokerProgress(admin, application.id)
-    alignment = Alignment(
-        manager.running,
-        manager.commits.under_way,
-        streams.task_alignment_max_drift_ms or drift_of(application.topology),
-        progress.look_up,
-        starting=lambda: manager.restoring,
-        # Tasks elsewhere may wait for brokers, or hang until they are replaced, for so long.
-        patience_s=PATIENCE_SECONDS + max(streams.task_timeout_ms, streams.max_poll_interval_ms) / 1000,
-    )
-    follower = ReleaseFollower(lambda: topics.application, alignment.pause_at)
-    watch = TopicWatch(admin.topics, lambda: topics_in_use(manager, tables))
-    return StreamThread(
-        topics,
-        brokers=brokers,
-        fetching=fetching,
-        tables=tables,
-        manager=manager,
-        executor=TaskExecutor(
-            manager.running,
-            manager.commits.under_way,
-            follower=follower,
-            counts=manager.counts,
-            interruptions=hooks,
-            failed=manager.fail,
-            cache_max_bytes=streams.statestore_cache_max_bytes,
-            commits_each=streams.commit_interval_ms == 0,
-            silent=SilentTasks(streams.window_idle_close_ms, lambda task: fetching.look_again(manager.running[task]))
-            if streams.window_idle_close_ms
-            else None,
-        ),
-        alignment=alignment,
-        follower=follower,
-        upkeep=Upkeep(
-            topics,
-            manager,
-            snapshots=RegularSnapshots(application, streams.snapshot_interval_ms),
-            purge=Purge(admin, streams.repartition_purge_interval_ms),
-            late=LateShare(manager.running, manager.counts.processed_by),
-            watch=watch,
-        ),
-        stores=OpenStores(application.topology, tables, manager, standbys),
-        figures=Figures(
-            manager=manager,
-            updater=updater,
-            standbys=standbys,
-            counts=manager.counts,
-            tables=tables,
-            alignment=alignment,
-            fetching=fetching,
-        ),
-        interruptions=hooks,
-        closers=(watch.close, alignment.close, progress.close, manager.close, fetching.close),
-    )

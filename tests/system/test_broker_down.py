@@ -232,7 +232,7 @@ def test_a_replaced_stream_thread_waits_for_brokers_that_are_away(
     assert "silent" not in group.log(0)
 
 
-@pytest.mark.parametrize("backlog", [0, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backlog", [0, pytest.param(300_000, marks=pytest.mark.slow)])
 def test_a_worker_whose_brokers_stay_away_ends_with_their_names(
     mortal: EmbeddedBroker, unique: str, tmp_path: Path, workers: list[RunningWorker], backlog: int
 ) -> None:

@@ -149,7 +149,7 @@ import os, signal, sys
 from functools import partial
 from riverrun.hosting import barrier_coordinator
 from riverrun.project import release
-barrier_coordinator._TIMEOUT_MS = 15_000
+barrier_coordinator._TIMEOUT_MS = 30_000
 moment = sys.argv.pop(1)
 def kill_at_moment(done):
     if done == moment:

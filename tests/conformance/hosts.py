@@ -11,7 +11,6 @@ from pyspark import cloudpickle
 from riverrun import StreamsBuilder
 from riverrun.config import EXACTLY_ONCE_V2, AppConfig, StreamsConfig
 from riverrun.hosting.application import Application
-from riverrun.kafka.door import Kafka
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import on_demand
@@ -78,7 +77,7 @@ class DriverHost:
 
 @dataclass
 class KafkaHost:
-    """The parts that hosts on a real broker share. Topics are never used twice: clients remember those of their name."""
+    """The parts that hosts on a broker share. Topics are never used twice: clients remember those of their name."""
 
     broker: Broker
     unique: str
@@ -95,7 +94,7 @@ class KafkaHost:
             "none:none",
             streams=StreamsConfig(processing_guarantee=self.guarantee, commit_interval_ms=100, **streams),
         )
-        return Application(config, "v1", topology, Kafka(self.broker.kafka), self.state)
+        return Application(config, "v1", topology, self.broker.door, self.state)
 
     def run(
         self,

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
-
 SESSION = {"session.timeout.ms": "3000"}
 
 
@@ -58,11 +56,12 @@ def no_spark() -> None:
 
 
 @pytest.fixture
-def case(broker: Broker, unique: str, tmp_path: Path) -> Case:
+def case(any_broker: Broker, unique: str, tmp_path: Path) -> Case:
+    """On a broker in memory, but for tests that are marked `broker`."""
     builder = StreamsBuilder()
     builder.stream(f"{unique}.in", Consumed(STRING, STRING)).to(f"{unique}.out", Produced(STRING, STRING))
-    broker.create(1, f"{unique}.in", f"{unique}.out")
-    return Case(broker.application(unique, builder.build(), tmp_path, consumer=SESSION), broker.admin())
+    any_broker.create(1, f"{unique}.in", f"{unique}.out")
+    return Case(any_broker.application(unique, builder.build(), tmp_path, consumer=SESSION), any_broker.admin())
 
 
 REFUSED: dict[str, Callable[[Case], object]] = {
@@ -131,6 +130,7 @@ with processing_alone(connected, RUN, "bob@server") as host:
 """
 
 
+@pytest.mark.broker
 def test_a_host_that_was_killed_is_waited_for_and_its_run_has_died(case: Case, broker: Broker) -> None:
     name = case.app.config.name
     command = [sys.executable, "-c", DYING, name, broker.bootstrap_servers, SESSION["session.timeout.ms"]]
@@ -145,6 +145,7 @@ def test_a_host_that_was_killed_is_waited_for_and_its_run_has_died(case: Case, b
     assert [each.state for each in RunLog(broker.admin()).runs(name)] == ["done", "died"]
 
 
+@pytest.mark.broker
 def test_a_run_waits_for_leaving_workers_and_is_refused_beside_staying_ones(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -184,7 +184,6 @@ def test_what_dies_while_it_makes_state_leaves_nothing_that_others_stumble_over(
     assert left_positions(case.app).keys() == {TASK}
 
 
-@pytest.mark.broker
 def test_state_older_than_its_changelog_is_restored_from_what_is_left(case: Case, tmp_path: Path) -> None:
     case.work()
     shutil.copytree(case.state, tmp_path / "old")

@@ -1,4 +1,4 @@
-"""Handlers and dead letters against a real broker: what a transaction makes of them."""
+"""Handlers and dead letters: what a transaction makes of them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
-
 IN_2100_MS = 4_102_444_800_000
 HUGE = 2_000_000
 """More bytes than clients send by default."""
+
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
 @pytest.fixture(params=[EXACTLY_ONCE_V2, AT_LEAST_ONCE])
@@ -64,6 +68,7 @@ def test_a_handler_that_cannot_be_imported_is_named_at_the_start(broker: Broker,
         Worker(chosen).run()
 
 
+@pytest.mark.broker
 def test_a_record_that_is_too_large_for_the_client_is_skipped_exactly(
     broker: Broker, unique: str, tmp_path: Path, guarantee: str
 ) -> None:
@@ -84,6 +89,7 @@ def test_a_record_that_is_too_large_for_the_client_is_skipped_exactly(
     assert [(r.key, r.value, r.timestamp) for r in broker.read(f"{unique}.letters")] == [(b"k", b"huge", 2)]
 
 
+@pytest.mark.broker
 def test_without_a_handler_a_record_that_is_too_large_stops_the_worker(
     broker: Broker, unique: str, tmp_path: Path, guarantee: str
 ) -> None:
@@ -94,6 +100,7 @@ def test_without_a_handler_a_record_that_is_too_large_stops_the_worker(
         Worker(chosen).run(until_caught_up=True)
 
 
+@pytest.mark.broker
 @pytest.mark.parametrize("handler", ["continue", "fail"])
 def test_a_record_of_a_time_that_its_topic_refuses_is_never_sent(
     broker: Broker, unique: str, tmp_path: Path, guarantee: str, handler: str
@@ -124,6 +131,7 @@ def test_a_record_of_a_time_that_its_topic_refuses_is_never_sent(
     assert [record.value for record in broker.read(f"{unique}.letters")] == [b"2"]
 
 
+@pytest.mark.broker
 def test_a_topic_that_refuses_old_records_is_reported_at_the_start_and_each_record(
     broker: Broker, unique: str, tmp_path: Path, guarantee: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,6 +148,7 @@ def test_a_topic_that_refuses_old_records_is_reported_at_the_start_and_each_reco
     assert {record.value for record in broker.read(f"{unique}.out")} == {b"1", b"3"}
 
 
+@pytest.mark.broker
 def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(
     broker: Broker, unique: str, tmp_path: Path, guarantee: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from riverrun.config import AppConfig
 from riverrun.config.streams import StreamsConfig
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka import admin
-from riverrun.kafka.admin import Admin
 from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.service.admission import Access
@@ -29,16 +29,20 @@ from tests.unit.service.test_api import FakeInstance, application
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
+
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
 
 
-def instance_with(topic: str, kafka: Mapping[str, str], id_: str = "i1") -> FakeInstance:
+def instance_with(topic: str, kafka: Kafka, id_: str = "i1") -> FakeInstance:
     config = AppConfig("app", "m:f", streams=StreamsConfig(history_topic=topic))
-    return FakeInstance(application=replace(application(), config=config, kafka=Kafka(kafka)), id=id_)
+    return FakeInstance(application=replace(application(), config=config, kafka=kafka), id=id_)
 
 
 def past(at_ms: int, **series: list[float | None]) -> dict[str, Any]:
@@ -61,23 +65,24 @@ def topic_of(instance: FakeInstance, now_ms: int, monkeypatch: pytest.MonkeyPatc
     return found
 
 
+@pytest.mark.broker
 def test_minutes_outlive_their_instance_and_are_those_of_one(
     broker: Broker, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hour = 3_600_000
     now_ms = 100 * hour
-    writer = topic_of(instance_with(unique, broker.kafka), now_ms, monkeypatch)
+    writer = topic_of(instance_with(unique, broker.door), now_ms, monkeypatch)
     writer.write(past(now_ms - 30 * hour, rate=[9]))
     writer.write(past(now_ms - 2 * hour, rate=[1, None, 5], lag=[3, 7, 4], gone=[None]))
     writer.write(past(now_ms - hour, rate=[4], latency_ms=[8]))
-    HistoryTopic(instance_with(unique, broker.kafka, "i2")).write(past(now_ms - hour, rate=[1000]))
-    assert Admin(Kafka(broker.kafka)).topic_config(unique)["retention.ms"] == str(7 * 24 * hour)
-    other = IdempotentProducer(Kafka(broker.kafka))
+    HistoryTopic(instance_with(unique, broker.door, "i2")).write(past(now_ms - hour, rate=[1000]))
+    assert broker.admin().topic_config(unique)["retention.ms"] == str(7 * 24 * hour)
+    other = IdempotentProducer(broker.door)
     for value in (b"{", b"[1, 2]", None):
         other.send(unique, b"app/i1", value, now_ms - hour, (), None)
     other.flush()
     other.close()
-    again = topic_of(instance_with(unique, broker.kafka), now_ms, monkeypatch)
+    again = topic_of(instance_with(unique, broker.door), now_ms, monkeypatch)
     found = again.read(24)
     assert found["at"] == [now_ms - 2 * hour, now_ms - hour]
     assert found["series"] == {"rate": [3, 4], "lag": [7, None], "latency_ms": [None, 8]}
@@ -87,12 +92,12 @@ def test_minutes_outlive_their_instance_and_are_those_of_one(
 
 
 def test_nothing_was_kept_before_the_first_minute(broker: Broker, unique: str) -> None:
-    found = HistoryTopic(instance_with(unique, broker.kafka)).read(1)
+    found = HistoryTopic(instance_with(unique, broker.door)).read(1)
     assert (found["at"], found["series"], found["is_complete"]) == ([], {}, True)
 
 
 def test_an_interface_writes_each_minute_and_serves_what_was_kept(broker: Broker, unique: str) -> None:
-    instance = instance_with(unique, broker.kafka)
+    instance = instance_with(unique, broker.door)
     history, topic = History(instance), HistoryTopic(instance)
     history.look()
 
@@ -113,7 +118,7 @@ def test_a_topic_that_cannot_be_written_costs_a_line_in_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "REQUEST_SECONDS", 0.5)
-    topic = HistoryTopic(instance_with("bad/name", {"bootstrap.servers": "127.0.0.1:9"}))
+    topic = HistoryTopic(instance_with("bad/name", Kafka({"bootstrap.servers": "127.0.0.1:9"})))
     with caplog.at_level(logging.WARNING):
         topic.write(past(5, rate=[1]))
         topic.write(past(6, rate=[1]))
@@ -130,44 +135,38 @@ def test_without_a_topic_only_the_last_hour_is_kept() -> None:
 
 
 def test_the_page_shows_days_if_they_are_kept(broker: Broker, unique: str) -> None:
-    instance = instance_with(unique, broker.kafka)
+    instance = instance_with(unique, broker.door)
     topic, now_ms = HistoryTopic(instance), SystemClock().now_ms()
     for hours in (30, 20, 10, 2):
         busy: dict[str, list[float | None]] = {"nodes/parse/busy": [hours / 100]}
         topic.write(past(now_ms - hours * 3_600_000, rate=[float(hours)], **busy))
-    api = new_api(instance, Access(server="here:1"))
-    with (
-        bound("127.0.0.1:0", wants_token=False) as listener,
-        serving(api, listener, None, api.state.events.end),
-        chromium() as page,
-    ):
-        page.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        period = Select(page.find_element(By.ID, "period"))
+    with chromium() as page:
 
         def wait_for(name: str, text: str) -> None:
             WebDriverWait(page, DEADLINE_S).until(lambda _: text in page.find_element(By.ID, name).text)
 
-        WebDriverWait(page, DEADLINE_S).until(lambda _: [each.is_displayed() for each in period.options] == [True] * 5)
-        period.select_by_visible_text("a day")
-        wait_for("charts", "Rate: 2 records/s, at most 20 records/s")
-        wait_for("threads", "parse busy: 2 %, at most 20 %")
-        labels = page.find_elements(By.CSS_SELECTOR, "#charts svg .tick-label")
-        assert any(re.fullmatch(r"\d\d-\d\d \d\d:\d\d", label.text) for label in labels), "days are named"
-        period.select_by_visible_text("a week")
-        wait_for("charts", "at most 30 records/s")
-        period.select_by_visible_text("an hour")
-        wait_for("charts", "Rate: 0 records/s")
+        with shown_in(page, FakeInstance()) as period:
+            wait_for("log", "running")
+            assert [each.is_enabled() for each in period.options] == [True] * 3 + [False] * 2, "no days are kept"
+        with shown_in(page, instance) as period:
+            WebDriverWait(page, DEADLINE_S).until(
+                lambda _: [each.is_displayed() for each in period.options] == [True] * 5
+            )
+            period.select_by_visible_text("a day")
+            wait_for("charts", "Rate: 2 records/s, at most 20 records/s")
+            wait_for("threads", "parse busy: 2 %, at most 20 %")
+            labels = page.find_elements(By.CSS_SELECTOR, "#charts svg .tick-label")
+            assert any(re.fullmatch(r"\d\d-\d\d \d\d:\d\d", label.text) for label in labels), "days are named"
+            period.select_by_visible_text("a week")
+            wait_for("charts", "at most 30 records/s")
+            period.select_by_visible_text("an hour")
+            wait_for("charts", "Rate: 0 records/s")
 
 
-def test_the_page_offers_no_days_that_are_not_kept() -> None:
-    api = new_api(FakeInstance(), Access(server="here:1"))
-    with (
-        bound("127.0.0.1:0", wants_token=False) as listener,
-        serving(api, listener, None, api.state.events.end),
-        chromium() as page,
-    ):
+@contextmanager
+def shown_in(page: Any, instance: FakeInstance) -> Iterator[Select]:
+    """Show the page of an instance, and yield the choice of the period that its charts are about."""
+    api = new_api(instance, Access(server="here:1"))
+    with bound("127.0.0.1:0", wants_token=False) as listener, serving(api, listener, None, api.state.events.end):
         page.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        WebDriverWait(page, DEADLINE_S).until(lambda _: "running" in page.find_element(By.ID, "log").text)
-        assert [each.is_enabled() for each in Select(page.find_element(By.ID, "period")).options] == [True] * 3 + [
-            False
-        ] * 2
+        yield Select(page.find_element(By.ID, "period"))

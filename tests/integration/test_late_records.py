@@ -64,7 +64,6 @@ PARTS = st.lists(
 )
 
 
-@pytest.mark.broker
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PARTS)
 def test_drops_are_counted_once_over_all_workers(

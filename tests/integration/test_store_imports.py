@@ -178,7 +178,6 @@ def outputs(broker: Broker, unique: str) -> dict[bytes | None, int]:
     return {record.key: int.from_bytes(record.value or b"", "big") for record in broker.read(f"{unique}.out")}
 
 
-@pytest.mark.broker
 def test_an_application_goes_on_from_a_seeded_store(
     broker: Broker, unique: str, tmp_path: Path, counts: ConnectedApplication
 ) -> None:

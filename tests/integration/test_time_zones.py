@@ -21,8 +21,9 @@ print(*row, spark._jvm.java.util.TimeZone.getDefault().getID())
 """
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_times_without_a_zone_are_utc_in_a_session_and_in_its_java(zone: str) -> None:
+def test_times_without_a_zone_are_utc_in_a_session_and_in_its_java_elsewhere() -> None:
     command = [sys.executable, "-c", SESSION]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"TZ": zone})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"TZ": "America/New_York"}
+    )
     assert done.stdout.split() == ["1748779200000", "1748736000000", "UTC"]

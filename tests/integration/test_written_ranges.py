@@ -14,11 +14,16 @@ from riverrun.spark.runs import DIED, DONE, FAILED, RunLog, RunRecord
 if TYPE_CHECKING:
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
 ENDS = (DONE, FAILED, DIED)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.fixture
+def broker(any_broker: Broker) -> Broker:
+    """In memory, but for tests that are marked `broker`."""
+    return any_broker
+
+
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.broker), *range(1, 6)])
 def test_ranges_are_those_of_the_runs_of_one_author(seed: int, broker: Broker, unique: str) -> None:
     """Runs of two authors, finished, failed or dead, between records that others write."""
     chance, topic = random.Random(seed), f"{unique}.out"

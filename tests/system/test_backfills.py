@@ -189,7 +189,6 @@ def twin(broker: Broker, unique: str, tmp_path: Path) -> Shop:
     return open_shop(broker, f"{unique}b", tmp_path / "twin")
 
 
-@pytest.mark.broker
 def test_an_interval_that_is_half_processed_is_as_after_one_run_over_it(shop: Shop, twin: Shop) -> None:
     for each in (shop, twin):
         each.pay(range(10))

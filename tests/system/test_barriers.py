@@ -1,4 +1,4 @@
-"""Barriers on real brokers: workers stop at exact offsets, pause, hand over meanwhile, and change the live version."""
+"""Barriers: workers stop at exact offsets, pause, hand over meanwhile, and change the live version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from riverrun.errors import UnderWayError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import Release, ReleaseStep, staging_name
-from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TopicPartition
 from riverrun.releases.versions import create_staging
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from tests.brokers import Broker
     from tests.system.groups import Group
-
-pytestmark = pytest.mark.broker
 
 LONG_MS = 600_000
 
@@ -159,15 +156,16 @@ def running(app: Application) -> Iterator[Worker]:
 
 
 @pytest.fixture
-def case(broker: Broker, unique: str, tmp_path: Path) -> Case:
-    found = Case(broker, unique, tmp_path)
+def case(any_broker: Broker, unique: str, tmp_path: Path) -> Case:
+    """On a broker in memory, but for tests that are marked `broker`."""
+    found = Case(any_broker, unique, tmp_path)
     found.apps = (found.app,)
     return found
 
 
 def test_a_worker_pauses_at_a_barrier_drains_its_levels_and_goes_on(case: Case) -> None:
     case.write()
-    open_one = TransactionalProducer(Kafka(case.broker.kafka), f"{case.name}-writer")
+    open_one = TransactionalProducer(case.broker.door, f"{case.name}-writer")
     with running(case.app):
         case.until_counted(50)
         open_one.init()
@@ -220,6 +218,7 @@ def test_a_barrier_without_a_coordinator_is_given_up_but_not_in_a_switch(case: C
         assert case.registry.history(case.name)[-1].by == "a worker, which gave a barrier up"
 
 
+@pytest.mark.broker
 def test_two_versions_pause_at_one_place_and_switch_without_a_restart(case: Case) -> None:
     other = case.version("v2")
     ConnectedApplication(other, case.admin).prepare()
@@ -276,6 +275,7 @@ def test_what_a_task_writes_after_a_switch_goes_where_its_version_writes_by_then
         tasks.close()
 
 
+@pytest.mark.broker
 def test_an_instance_killed_during_a_pause_is_replaced_by_one_that_pauses(group: Group) -> None:
     registry, admin = ReleaseRegistry.at(group.broker.admin()), group.broker.admin()
     tps = [TopicPartition(f"{group.name}.in", n) for n in range(4)]

@@ -441,7 +441,6 @@ def hundreds(app: str, builder: StreamsBuilder) -> Topology:
     return builder.build()
 
 
-@pytest.mark.broker
 def test_a_store_is_migrated_by_a_function_and_its_output_with_it(shop: Shop) -> None:
     one = (Block("counted", "first"),)
     shop.create(shop.name, *one)
@@ -518,7 +517,6 @@ def test_a_migration_that_takes_other_arguments_is_refused_before_anything_chang
     assert app.release().status.candidate is None
 
 
-@pytest.mark.broker
 def test_a_worker_of_the_candidate_keeps_state_from_being_carried(shop: Shop) -> None:
     app = opened(shop)
     app.release("v2").start()

@@ -194,7 +194,6 @@ def same(one: Shop, other: Shop) -> None:
         assert ours[topic] == theirs[topic], topic
 
 
-@pytest.mark.broker
 def test_outputs_that_pass_are_published_as_they_would_be_without_a_gate(shop: Shop, twin: Shop) -> None:
     for payments in ([("ann", 5), ("bob", 13), ("cy", 7)], [("ann", -5), ("bob", 20), ("cy", 13)], []):
         for each in (shop, twin):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.system.groups import PARTITIONS, WORDS
+from tests.system.groups import PARTITIONS, WORDS, Group
 from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
-    from tests.system.groups import Group
+    from collections.abc import Iterator
+
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -47,15 +50,52 @@ def counted(group: Group) -> dict[str, int]:
     return {word: len(range(n, group.written, len(WORDS))) for n, word in enumerate(WORDS)}
 
 
-def test_stores_of_every_kind_answer_points_ranges_and_pages(group: Group) -> None:
-    url = started(group, "--threads", "2")
-    group.write(2300)
-    group.until_done()
+@pytest.fixture(scope="module")
+def counting(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    """An instance that has counted 2300 words, which tests ask and do not change."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    broker.create(PARTITIONS, f"{name}.in", f"{name}.out")
+    group = Group(broker, name, tmp_path_factory.mktemp("counting"))
+    try:
+        started(group, "--threads", "2")
+        group.write(2300)
+        group.until_done()
+        yield group
+    finally:
+        group.instances[0].kill()
+        group.instances[0].wait()
+
+
+def test_metrics_are_what_prometheus_reads(counting: Group) -> None:
+    url = counting.url(0)
+
+    def figures() -> dict[str, float]:
+        families = text_string_to_metric_families(get(f"{url}/metrics").text)
+        sums: dict[str, float] = {}
+        for sample in (sample for family in families for sample in family.samples):
+            sums[sample.name] = sums.get(sample.name, 0) + sample.value
+        return sums
+
+    counting.until(
+        lambda: figures()["kafka_streams_stream_thread_metrics_process_total"] == 4600, "counted the records"
+    )
+    assert figures()["kafka_streams_stream_task_metrics_process_total"] == 4600
+    assert figures()["kafka_streams_stream_thread_metrics_commit_total"] > 0
+    assert figures()["kafka_streams_stream_thread_metrics_commit_latency_max"] > 0
+    assert figures()["kafka_streams_stream_words_metrics_seen_total"] == 2300, "a processor's own sensor"
+    assert figures()["kafka_streams_stream_words_metrics_seen_rate"] > 0
+    lag = "kafka_streams_stream_task_metrics_input_lag_records"
+    counting.until(lambda: figures()[lag] == 0, "reported the ends of its inputs")
+    assert figures()["kafka_streams_stream_task_metrics_record_e2e_latency_seconds"] > 0
+
+
+def test_stores_of_every_kind_answer_points_ranges_and_pages(counting: Group) -> None:
+    url = counting.url(0)
     point = get(f"{url}/stores/counts/w3")
     assert point.json() == {"key": "w3", "value": 100, "timestamp": 2281}
     assert len(position(point)) == 1
     assert get(f"{url}/stores/counts/nobody").json()["error"] == "no-such-key"
-    assert {row["key"]: row["value"] for row in rows(f"{url}/stores/counts", limit=3)} == counted(group)
+    assert {row["key"]: row["value"] for row in rows(f"{url}/stores/counts", limit=3)} == counted(counting)
     tens = rows(f"{url}/stores/counts", limit=2, **{"from": "w10", "to": "w19"})
     assert sorted(row["key"] for row in tens) == [f"w1{n}" for n in range(10)]
     assert len(rows(f"{url}/stores/counts", prefix="w1")) == 11
@@ -74,8 +114,8 @@ def position(response: httpx.Response) -> list[str]:
     return [part for part in response.headers["X-Riverrun-Position"].split(",") if part]
 
 
-def test_what_cannot_be_answered_is_said_as_a_value(group: Group) -> None:
-    url = started(group)
+def test_what_cannot_be_answered_is_said_as_a_value(counting: Group) -> None:
+    url = counting.url(0)
     assert get(f"{url}/stores/other/k").json()["error"] == "no-such-store"
     assert get(f"{url}/stores/counts/k", page="!").status_code == 400
     assert get(f"{url}/stores/counts/k", unknown="1").status_code == 422
@@ -188,29 +228,6 @@ def test_an_instance_that_restores_refuses_rather_than_to_answer_what_is_incompl
     assert refused <= {"failed", "not-owned-here", "restoring"}
     expected = counted(group)
     assert all(a.json()["value"] == expected[a.json()["key"]] for a in answers if a.status_code == 200)
-
-
-def test_metrics_are_what_prometheus_reads(group: Group) -> None:
-    url = started(group)
-    group.write(2300)
-    group.until_done()
-
-    def figures() -> dict[str, float]:
-        families = text_string_to_metric_families(get(f"{url}/metrics").text)
-        sums: dict[str, float] = {}
-        for sample in (sample for family in families for sample in family.samples):
-            sums[sample.name] = sums.get(sample.name, 0) + sample.value
-        return sums
-
-    group.until(lambda: figures()["kafka_streams_stream_thread_metrics_process_total"] == 4600, "counted the records")
-    assert figures()["kafka_streams_stream_task_metrics_process_total"] == 4600
-    assert figures()["kafka_streams_stream_thread_metrics_commit_total"] > 0
-    assert figures()["kafka_streams_stream_thread_metrics_commit_latency_max"] > 0
-    assert figures()["kafka_streams_stream_words_metrics_seen_total"] == 2300, "a processor's own sensor"
-    assert figures()["kafka_streams_stream_words_metrics_seen_rate"] > 0
-    lag = "kafka_streams_stream_task_metrics_input_lag_records"
-    group.until(lambda: figures()[lag] == 0, "reported the ends of its inputs")
-    assert figures()["kafka_streams_stream_task_metrics_record_e2e_latency_seconds"] > 0
 
 
 def test_the_node_that_makes_a_stream_thread_wait_is_the_busy_one(group: Group) -> None:

@@ -17,6 +17,7 @@ from riverrun.config.checks import nearest, read_text
 from riverrun.config.code import load_attribute
 from riverrun.errors import ConfigError
 from riverrun.extras import require_extra
+from riverrun.hosting.process import uncollected
 from riverrun.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
@@ -127,10 +128,12 @@ def declared(quality: str | PickledFunction | None) -> Any:
     """Return the expectations that an application's function returns or its files contain."""
     if quality is None:
         return []
-    # A path of files contains a separator, a function's reference never does.
-    if isinstance(quality, str) and os.sep in quality:
-        return read_suites(Path(quality))
-    return call_attribute(quality)
+    # Both import Great Expectations, with so many classes that the search for cycles takes a fifth of that time.
+    with uncollected():
+        # A path of files contains a separator, a function's reference never does.
+        if isinstance(quality, str) and os.sep in quality:
+            return read_suites(Path(quality))
+        return call_attribute(quality)
 
 
 def read_suites(path: Path) -> Checks:

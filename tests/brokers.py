@@ -156,6 +156,10 @@ class Broker:
         """A client that all writes and reads share: tests that wait read again and again."""
         return self.admin()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the client behind: functions of tests bring their broker to Spark's tasks."""
+        return {name: value for name, value in self.__dict__.items() if name != "_asker"}
+
 
 @contextmanager
 def memory_broker() -> Iterator[Broker]:

@@ -50,7 +50,7 @@ def test_a_check_of_later_records_does_not_judge_what_has_failed_before(cluster:
     assert app.checks.run("last").verdict.critical, "what has failed is judged again"
 
 
-def test_a_check_within_a_partition_that_none_has_judged_does_not_follow_the_last_one(cluster: Cluster) -> None:
+def test_a_check_within_a_new_partition_does_not_judge_what_is_before_it(cluster: Cluster) -> None:
     app = judging(cluster, "/none")
     app.checks.run()
     Admin(cluster.kafka).add_partitions({"view-counts": 3})

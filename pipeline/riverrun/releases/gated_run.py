@@ -277,10 +277,11 @@ class GatedRuns:
         return PublishedRun(held.id, count, verdict)
 
     def _mark(self, version: ConnectedApplication, held: HeldRun, ranges: Ranges) -> None:
-        if self._runs.begun(version.application) is not None:
+        resolved = version.resolved()
+        # Without repartition topics, no run reads, or deletes, a note that other code has left.
+        if resolved.layout.repartition_topics and self._runs.begun(version.application) is not None:
             message = f"A run of {version.id} without a gate was interrupted, and has to be finished first"
             raise RangeError(message, hint=f"riverrun run {self._config.name} --no-gate")
-        resolved = version.resolved()
         fence_owners(resolved, resolved.layout.tasks)
         # Left by a discard that died at its very end, after its note was gone.
         delete_copies(version, check=lambda: self._require_present(held))

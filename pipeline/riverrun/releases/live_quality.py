@@ -95,7 +95,8 @@ class LiveCheck:
         """
         config, kinds = self._application.config, outputs(self._application)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
-        checks = checks_of(str(config.quality or ""), declared(config.quality), self._application.topology)
+        given = declared(config.quality)
+        checks, suite = checks_of(str(config.quality or ""), given, self._application.topology), suite_digest(given)
         wanted = by_topic(str(config.quality or ""), checks.outputs, kinds, logs)
         ends = self._admin.stable_end_offsets(
             TopicPartition(topic, n) for topic, count in self._admin.partitions(wanted).items() for n in range(count)
@@ -117,7 +118,7 @@ class LiveCheck:
             found += self._of_workers(answers, checks.workers, since_ms if since else None, report)
             counted = counts(answers)
         verdict = LiveVerdict(OffsetVector(ends), found, check, docs)
-        self._note(verdict, start, by, counted)
+        self._note(verdict, start, by, counted, suite)
         return verdict
 
     def _of_topic(
@@ -215,7 +216,9 @@ class LiveCheck:
         earlier = (each for each in history if _is_within(OffsetVector.parse(each.at), vector))
         return vector, next((each.at_ms for each in earlier), 0)
 
-    def _note(self, found: LiveVerdict, start: OffsetVector | None, by: str, workers: Mapping[str, TaskWork]) -> None:
+    def _note(
+        self, found: LiveVerdict, start: OffsetVector | None, by: str, workers: Mapping[str, TaskWork], suite: str
+    ) -> None:
         record = CheckRecord(
             id=found.id,
             app=self._application.config.name,
@@ -226,7 +229,7 @@ class LiveCheck:
             at=str(found.at),
             workers=dict(workers),
             kind=WHOLE if start is None else SINCE,
-            suite=suite_digest(declared(self._application.config.quality)),
+            suite=suite,
         )
         self._log.put(record.with_findings(found.verdict))
 
@@ -260,7 +263,9 @@ def last_passed(history: Sequence[CheckRecord]) -> CheckRecord | None:
 
 def _begins_within(check: CheckRecord, passed: CheckRecord) -> bool:
     """Return whether no record lies between what one check has judged and what another one judges."""
-    return _is_within(OffsetVector.parse(check.since), OffsetVector.parse(passed.at))
+    # A partition that the one does not name is judged from its beginning, and one that the other does not name is unjudged.
+    at = OffsetVector.parse(passed.at).offsets
+    return all(offset <= at.get(tp, 0) for tp, offset in OffsetVector.parse(check.since).offsets.items())
 
 
 def is_judged(connected: ConnectedApplication) -> bool:
@@ -270,13 +275,14 @@ def is_judged(connected: ConnectedApplication) -> bool:
     last = last_passed(history)
     if last is None or last is not history[0] or last.version != application.version:
         return False
-    if last.suite != suite_digest(declared(application.config.quality)):
-        return False
     partitions = admin.partitions(outputs(application))
     ends = admin.stable_end_offsets(
         TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)
     )
-    return OffsetVector.parse(last.at).offsets == ends
+    # Last, as it loads Great Expectations.
+    return OffsetVector.parse(last.at).offsets == ends and last.suite == suite_digest(
+        declared(application.config.quality)
+    )
 
 
 def sample_rows(connected: ConnectedApplication, topic: str, count: int) -> list[dict[str, Any]]:

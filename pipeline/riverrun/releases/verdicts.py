@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _DROPPED, _LOST = "records dropped", "deleted records of inputs"
 # Depends on the speed of responses, and changes no result.
 _HARMLESS = frozenset({DropReason.STALE_RESPONSE})
+# Great Expectations makes lists of sets that it is given, whose order differs between processes.
+_UNORDERED = "_set", "type_list", "regex_list", "like_pattern_list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ def _plain(value: Any) -> Any:
     """Return a value as JSON represents it, equal in every process."""
     configuration = getattr(value, "configuration", None)
     if configuration is not None:
-        return [configuration.type, _plain(configuration.kwargs), _plain(configuration.severity)]
+        asked = {name: _setting(name, value) for name, value in sorted(configuration.kwargs.items())}
+        return [configuration.type, asked, _plain(configuration.severity)]
     if is_dataclass(value) and not isinstance(value, type):
         # Fields that are left out of comparisons, such as actions and expectations of workers, cannot change a verdict.
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value) if each.compare}
@@ -162,9 +165,18 @@ def _plain(value: Any) -> Any:
     return _plain_atom(value)
 
 
+def _setting(name: str, value: Any) -> Any:
+    plain = _plain(value)
+    return sorted(plain, key=str) if isinstance(plain, list) and name.endswith(_UNORDERED) else plain
+
+
 def _plain_atom(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float):
+    if value is None or isinstance(value, bool):
         return value
+    # Numbers and texts of NumPy are of derived types, which the encoder refuses.
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
     if isinstance(value, AbstractSet):
         return sorted((_plain(each) for each in value), key=str)
     if isinstance(value, Sequence):

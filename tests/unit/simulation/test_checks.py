@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from riverrun.kafka.admin import Admin
 from riverrun.testing import Cluster
 from tests.unit.simulation.test_projects import Views, build
 
@@ -47,6 +48,18 @@ def test_a_check_of_later_records_does_not_judge_what_has_failed_before(cluster:
     assert not later.verdict.critical
     assert not app.checks.is_judged()
     assert app.checks.run("last").verdict.critical, "what has failed is judged again"
+
+
+def test_a_check_within_a_new_partition_does_not_judge_what_is_before_it(cluster: Cluster) -> None:
+    app = judging(cluster, "/none")
+    app.checks.run()
+    Admin(cluster.kafka).add_partitions({"view-counts": 3})
+    writer = cluster.kafka.producer({"linger.ms": 0})
+    for _ in range(2):
+        writer.produce("view-counts", key=b"/1", value=bytes(8), partition=2)
+    writer.flush(10)
+    assert not app.checks.run("view-counts-2@1").verdict.critical
+    assert not app.checks.is_judged()
 
 
 def test_what_has_passed_other_expectations_is_judged_again(cluster: Cluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,6 +142,22 @@ def test_the_digest_of_expectations_does_not_depend_on_the_process() -> None:
     assert suite_digest([expectation(among={"b", "a"}, by=object())]) == suite_digest(
         [expectation(by=object(), among={"a", "b"})]
     )
+
+
+@pytest.mark.parametrize("name", ["regex_list", "value_set"])
+def test_the_digest_of_expectations_does_not_depend_on_the_order_of_a_set(name: str) -> None:
+    # Great Expectations makes lists of sets, whose order differs between processes.
+    assert suite_digest([expectation(**{name: ["b", "a"]})]) == suite_digest([expectation(**{name: ["a", "b"]})])
+
+
+def test_the_digest_of_expectations_depends_on_the_order_of_columns() -> None:
+    one, other = expectation(column_list=["a", "b"]), expectation(column_list=["b", "a"])
+    assert suite_digest([one]) != suite_digest([other])
+
+
+def test_expectations_may_have_numbers_and_texts_of_numpy() -> None:
+    derived = expectation(min_value=np.float64(0.5), value_set=[np.str_("a"), np.int64(1)])
+    assert suite_digest([derived]) == suite_digest([expectation(min_value=0.5, value_set=["a", "1"])])
 
 
 def test_inputs_since_a_gate_count_new_partitions_and_no_other_topics() -> None:

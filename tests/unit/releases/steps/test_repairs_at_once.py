@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +22,9 @@ from riverrun.hosting.release import Release, ReleaseStep
 from riverrun.kafka.door import Kafka
 from riverrun.releases.repair import Repairer
 from tests.unit.releases.control_topic.notes import MemoryNotes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LIVING = SoleHost.new(RUN, "bob@desk")
 
@@ -72,6 +75,22 @@ def test_a_repair_waits_for_the_session_of_one_that_has_died() -> None:
     admin.group = group
     repairs._await_no_other()
     assert asked == 2
+
+
+def test_a_repair_that_has_published_leaves_its_topics_to_another_host(tmp_path: Path) -> None:
+    repairs = repairer(ReleaseRegistry(MemoryNotes(), "ann@desk"), LIVING)
+    builder = StreamsBuilder()
+    builder.stream("clicks", Consumed(STRING, STRING))
+    own = Application(repairs._config, "repair-0a1b", builder.build(), Kafka({}), tmp_path)
+    deleted: list[str] = []
+
+    def discard(version: ConnectedApplication, check: Callable[[], object]) -> None:
+        check()
+        deleted.append(version.id)
+
+    versions: Any = SimpleNamespace(discard=discard)
+    repairs._discard_done(versions, ConnectedApplication(own, repairs._admin))
+    assert deleted == []
 
 
 @pytest.mark.parametrize("is_computed", [True, False])

@@ -10,13 +10,14 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import great_expectations.expectations as gxe
 import pytest
 from typer.testing import CliRunner
 
 from riverrun import LONG, STRING, Materialized
 from riverrun.cli.main import app
-from riverrun.errors import ConfigError, ReleaseError, UnderWayError
-from riverrun.project.environment_records import EnvironmentState
+from riverrun.errors import ApprovalNeededError, ConfigError, ReleaseError, UnderWayError
+from riverrun.project.environment_records import EnvironmentRegistry, EnvironmentState
 from riverrun.records import TopicPartition
 from riverrun.releases.topology import load_application
 from riverrun.runtime.layout import ENVIRONMENTS
@@ -362,6 +363,42 @@ def test_of_an_environment_that_is_dropped_while_it_is_created_nothing_is_left(s
         assert scene.project.cluster.admin.list_topics(ENVIRONMENTS) == [], ended
 
 
+def test_topics_without_a_record_of_their_environment_are_dropped(scene: Scene) -> None:
+    scene.cluster.create_topic(f"{IN_DEV}left")
+    assert scene.dev.drop() == (f"{IN_DEV}left",)
+    assert scene.project.environments() == []
+
+
+def in_state(scene: Scene, state: EnvironmentState) -> None:
+    """Let the record of the environment say what a command that dies leaves there."""
+    (record,) = scene.project.environments()
+    EnvironmentRegistry(scene.project.cluster.admin).write(replace(record, state=state), record)
+
+
+def test_what_is_left_of_an_interrupted_drop_can_be_looked_at(scene: Scene) -> None:
+    scene.dev.create({"payments": "v2"})
+    in_state(scene, EnvironmentState.DROPPING)
+    scene.project.cluster.admin.delete_topics([f"{IN_DEV}t0"])
+    assert "environment dev: dropping" in str(scene.dev.status())
+    for refused in (scene.dev.differences, scene.dev.update):
+        with pytest.raises(ReleaseError, match="Environment dev is being dropped"):
+            refused()
+
+
+def test_an_environment_that_lacks_topics_is_not_compared_and_its_status_is_told(scene: Scene) -> None:
+    scene.dev.create({"payments": "v2"})
+    scene.project.cluster.admin.delete_topics([f"{IN_DEV}t0"])
+    status = str(scene.dev.status())
+    assert "  payments v2: 0 offsets behind" in status
+    assert "  to-sums v1: not known" in status
+    for refused in (scene.dev.differences, scene.dev.update):
+        with pytest.raises(ReleaseError, match=r"Topics of environment dev have been deleted: riverrun-env\.dev\.t0"):
+            refused()
+    in_state(scene, EnvironmentState.COMPUTING)
+    with pytest.raises(ReleaseError, match=r"dev has not been computed: there is no riverrun-env\.dev\.t0"):
+        scene.dev.differences()
+
+
 def reads_one_more(builder: StreamsBuilder) -> Topology:
     builder.stream(("in", "further"), ROWS).map_values(lambda value: value * 2).to("t0", OUT)
     return builder.build()
@@ -490,6 +527,71 @@ def test_deleted_records_are_named_and_missing_only_if_that_is_allowed(scene: Sc
     scene.dev.create({"payments": "v2"}, allow_lost=True)
     scene.dev.update()
     assert [each.allows_lost for each in scene.project.environments()] == [True]
+
+
+def test_records_deleted_before_an_update_are_named_before_anything_begins(scene: Scene) -> None:
+    scene.dev.create({"payments": "v2"})
+    scene.pay(range(10, 12), 2)
+    scene.run()
+    delete_all(scene)
+    ready = scene.project.environments()
+    lost = "in-0 begins at offset 22, and 18 is to follow; in-1 begins at offset 26, and 22 is to follow"
+    with pytest.raises(ReleaseError, match=f"Environment dev would lack records: {lost}"):
+        scene.dev.update()
+    assert scene.project.environments() == ready
+    scene.pay(range(12, 13), 3)
+    scene.run()
+    scene.dev.create({"payments": "v2"}, allow_lost=True)
+    counts = scene.cluster.table(f"{IN_DEV}counts", STRING, LONG)
+    assert sum(counts.values()) == 40 + 4, "records of one minute in place of three"
+
+
+def test_records_deleted_after_an_interruption_can_be_allowed_to_be_missing(scene: Scene) -> None:
+    host = scene.cluster.start("killed", lambda: scene.dev.create({"payments": "v2"}))
+    scene.cluster.wait_until(lambda: len(scene.project.environments()) == 1, LONG_ENOUGH)
+    host.kill()
+    delete_all(scene)
+    with pytest.raises(ReleaseError, match="Environment dev would lack records"):
+        scene.dev.update()
+    scene.cluster.advance(timedelta(minutes=1))
+    scene.dev.create({"payments": "v2"}, allow_lost=True)
+    assert scene.tables(IN_DEV) == {topic: {} for topic in scene.topics}
+
+
+def delete_all(scene: Scene) -> None:
+    admin = scene.project.cluster.admin
+    admin.delete_records(admin.stable_end_offsets([TopicPartition("in", 0), TopicPartition("in", 1)]))
+
+
+def test_a_table_keeps_every_record_for_those_that_join_or_count_its_updates(scene: Scene) -> None:
+    scene.cluster.create_topic("nudges", 2)
+    scene.cluster.create_topic("nudged", 2)
+    scene.project.app("reader", joins_rows, config=UNCACHED)
+    plan = scene.dev.plan({"payments": "v2"}, without=["to-counts"])
+    assert {each.public: each.is_whole for each in plan.topics} == {
+        "t0": True,
+        "sums": True,
+        "more": False,
+        "nudged": True,
+    }
+
+
+def test_a_member_is_elsewhere_than_a_live_version_whose_outputs_are_held_back(cluster: Cluster) -> None:
+    for topic in ("in", "t0", "sums"):
+        cluster.create_topic(topic, 2)
+    project, outputs = cluster.project(), {"t0": "table"}
+    forbidden = gxe.ExpectColumnValuesToBeBetween(column="value", max_value=0, severity="warning")
+    project.app(
+        "payments", payments(2), outputs=outputs, config=UNCACHED, quality=lambda: {"t0": [forbidden]}, gate=True
+    )
+    project.app("to-sums", SUMS.build, outputs={"sums": "table"}, config=UNCACHED)
+    cluster.input_topic("in", STRING, LONG).pipe_input("a0", 1)
+    with pytest.raises(ApprovalNeededError):
+        project.app("payments").run()
+    project.app("to-sums").run()
+    dev = project.environment("dev")
+    dev.create({"payments": None})
+    assert [each.is_at_one_place for each in dev.differences()] == [False, False]
 
 
 @pytest.mark.parametrize("named", ["", "=v2", "payments", "payments="])

@@ -123,7 +123,8 @@ class EnvironmentPlan:
         """Make sure that brokers still have all records of the inputs."""
         if self.lost:
             message = f"Environment {self.name} would lack records: {'; '.join(self.lost)}"
-            raise ReleaseError(message, hint="--allow-lost computes it from the records that are left.")
+            hint = f"riverrun env create {self.name} with --allow-lost computes it from the records that are left."
+            raise ReleaseError(message, hint=hint)
 
     def __str__(self) -> str:
         """Describe it line by line."""
@@ -181,7 +182,7 @@ class EnvironmentPlanner:
             vector=wanted,
             records=self._records(connected, wanted),
             size=self._size(topics),
-            lost=tuple(dict.fromkeys(lost for each in connected for lost in self._lost(each))),
+            lost=tuple(dict.fromkeys(lost for each in connected for lost in self._lost(each, wanted))),
             others=tuple(f"{each} reads what changes, and what is public" for each in below if not each.is_application),
             unknown=graph.unknown,
             left_out=tuple(each.name for each in below if each.is_application),
@@ -277,9 +278,12 @@ class EnvironmentPlanner:
         admin = self.cluster.admin
         admin.require(written, f"Members of environment {self.name} write to")
         counts = admin.partitions(written)
-        streams = {edge.topic for each in chosen for edge in graph.reads_of(each) if edge.kind is ReaderKind.STREAM}
+        # A table has changed meanwhile for those that join it or count its updates. A global table is read as it is.
+        read = {
+            edge.topic for each in chosen for edge in graph.reads_of(each) if edge.kind is not ReaderKind.GLOBAL_TABLE
+        }
         for topic, edges in sorted(written.items()):
-            is_table = all(edge.kind is OutputKind.TABLE for edge in edges) and topic not in streams
+            is_table = all(edge.kind is OutputKind.TABLE for edge in edges) and topic not in read
             yield EnvironmentTopic(environment_name(self.name, topic), topic, counts[topic], not is_table)
         letters = environment_name(self.name, _LETTERS)
         if any(each.application.dead_letters == letters for each in members) and _LETTERS not in written:
@@ -325,13 +329,15 @@ class EnvironmentPlanner:
             total += sum(max(0, vector.offsets.get(tp, 0) - starts[tp]) for tp in tps)
         return total
 
-    def _lost(self, connected: ConnectedApplication) -> Iterator[str]:
+    def _lost(self, connected: ConnectedApplication, vector: OffsetVector) -> Iterator[str]:
         tps = self._external(connected)
-        # What was processed before is in the state, wherever the topic begins by now.
-        unread = [tp for tp in tps if tp not in connected.committed(tps)]
-        for tp, start in sorted(connected.admin.beginning_offsets(unread).items()):
-            if start:
-                yield f"{tp} begins at offset {start}"
+        known = connected.committed(tps)
+        for tp, start in sorted(connected.admin.beginning_offsets(tps).items()):
+            # What was processed before is in the state, wherever the topic begins by now.
+            following = known[tp].offset if tp in known else 0
+            if min(start, vector.offsets.get(tp, start)) > following:
+                yield f"{tp} begins at offset {start}" + (f", and {following} is to follow" if following else "")
+        unread = [tp for tp in tps if tp not in known]
         thinned = thinned_inputs(connected.admin, connected.topology, {tp.topic for tp in unread})
         yield from (f"{topic} is compacted, and aggregated as a stream" for topic in thinned)
 

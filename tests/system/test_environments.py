@@ -229,7 +229,7 @@ def test_a_plan_says_what_is_made_and_makes_nothing(scene: Scene) -> None:
         "  riverrun-env.dev.t0: 2 partitions; keeps every record until it is dropped",
         "processes 40 offsets of external inputs, and what follows from them",
         "up to in-0@18,in-1@22",
-        f"public topics in whose place its own stand take up {size} bytes",
+        f"the public topics that these stand for take up {size} bytes",
         "left out:",
         "  to-sums",
     ]
@@ -365,8 +365,20 @@ def test_of_an_environment_that_is_dropped_while_it_is_created_nothing_is_left(s
 
 def test_topics_without_a_record_of_their_environment_are_dropped(scene: Scene) -> None:
     scene.cluster.create_topic(f"{IN_DEV}left")
+    with pytest.raises(ReleaseError, match=r"dev has no record, although it has topics: riverrun-env\.dev\.left"):
+        scene.dev.create({"payments": "v2"})
     assert scene.dev.drop() == (f"{IN_DEV}left",)
     assert scene.project.environments() == []
+
+
+def test_an_environment_whose_public_topics_have_more_partitions_by_now_is_refused(scene: Scene) -> None:
+    scene.dev.create({"payments": "v2"})
+    ready = scene.project.environments()
+    scene.project.cluster.admin.add_partitions({"counts": 3})
+    for refused in (scene.dev.differences, scene.dev.update):
+        with pytest.raises(ReleaseError, match=r"counts has 3 partitions by now, and riverrun-env\.dev\.counts 2"):
+            refused()
+    assert scene.project.environments() == ready
 
 
 def in_state(scene: Scene, state: EnvironmentState) -> None:
@@ -683,6 +695,9 @@ def test_the_commands_create_compare_update_and_drop_an_environment(
         f"{unique}-sums": 2,
     }
     assert "0 offsets behind" in riverrun("env", "status", unique)
+    question = CliRunner().invoke(app, ["--config", str(file), "env", "drop", unique], input="n\n")
+    assert isinstance(question.exception, ConfigError)
+    assert f"{unique} v2, {unique}-sums v1? There is no terminal to answer at" in question.exception.message
     assert f"Environment {unique} is gone" in riverrun("env", "drop", unique, "--yes")
     assert broker.admin().list_topics(dev) == []
     assert (sums(f"{unique}.sums"), unique in riverrun("env", "list")) == ({b"a": 8, b"b": 2}, False)

@@ -102,7 +102,7 @@ class Environment:
                 record; if others write a topic as well; or if the environment has other members.
             TopicError: If a topic is missing.
         """
-        return self._planned(self._registry.find(self.name), apps, tuple(without))
+        return self._planned(self._found(), apps, tuple(without))
 
     def create(
         self,
@@ -125,7 +125,7 @@ class Environment:
             UnderWayError: If another command computes or drops it.
             StreamsError: As a bounded run.
         """
-        before = self._registry.find(self.name)
+        before = self._found()
         plan = self._planned(before, apps, tuple(without))
         if not (allow_lost or (before is not None and before.allows_lost)):
             plan.require_whole()
@@ -164,6 +164,7 @@ class Environment:
         self._require_not_dropping(record)
         plan = self._planner(record).plan(OffsetVector.parse(record.vector))
         self._require_topics(record, plan)
+        self._require_equal(plan)
         return [*EnvironmentComparison(plan.members, self._live, self._cluster.admin).compare(app, limit)]
 
     def status(self) -> EnvironmentStatus:
@@ -208,6 +209,16 @@ class Environment:
     def _registry(self) -> EnvironmentRegistry:
         return EnvironmentRegistry(self._cluster.admin, self._cluster.by or "")
 
+    def _found(self) -> EnvironmentRecord | None:
+        """Return the record; None if there is nothing of such an environment."""
+        # Looked for first: a record is written before its topics are created.
+        topics = self._own_topics()
+        record = self._registry.find(self.name)
+        if record is None and topics:
+            message = f"Environment {self.name} has no record, although it has topics: {', '.join(topics)}"
+            raise ReleaseError(message, hint=f"riverrun env drop {self.name} deletes them.")
+        return record
+
     def _planner(self, record: EnvironmentRecord) -> EnvironmentPlanner:
         return EnvironmentPlanner(self._cluster, self._project, self.name, record.members, record.named, record.without)
 
@@ -228,6 +239,7 @@ class Environment:
         is_under_way = record.state is EnvironmentState.COMPUTING
         plan = self._planner(record).plan(OffsetVector.parse(record.vector) if is_under_way else None)
         self._require_same(record, plan)
+        self._require_equal(plan)
         if not is_under_way:
             self._require_topics(record, plan)
         return plan
@@ -246,6 +258,14 @@ class Environment:
                 f"{', '.join(changed)}: members or their code have changed since environment {self.name} was created"
             )
             raise ReleaseError(message, hint=f"riverrun env drop {self.name}, then create it again.")
+
+    def _require_equal(self, plan: EnvironmentPlan) -> None:
+        """Make sure that topics have as many partitions as the public ones, which may have grown."""
+        found = self._cluster.admin.partitions(each.name for each in plan.topics)
+        for each in plan.topics:
+            if found.get(each.name, each.partitions) != each.partitions:
+                message = f"{each.public} has {each.partitions} partitions by now, and {each.name} {found[each.name]}"
+                raise ReleaseError(message, hint=f"riverrun env drop {self.name}, then create it again.")
 
     def _require_topics(self, record: EnvironmentRecord, plan: EnvironmentPlan) -> None:
         missing = ", ".join(sorted(self._missing(plan)))
@@ -289,7 +309,6 @@ class Environment:
         def check() -> None:
             registry.require(self.name, record)
 
-        self._require_equal(plan)
         check()
         try:
             self._cluster.admin.create_topics(each.spec for each in plan.topics)
@@ -302,14 +321,6 @@ class Environment:
             raise
         registry.write(replace(record, state=EnvironmentState.READY), record)
         return EnvironmentOutcome(plan, {app: summary for app, summary in runs.items() if summary is not None})
-
-    def _require_equal(self, plan: EnvironmentPlan) -> None:
-        """Make sure that topics have as many partitions as the public ones, which may have grown."""
-        found = self._cluster.admin.partitions(each.name for each in plan.topics)
-        for each in plan.topics:
-            if found.get(each.name, each.partitions) != each.partitions:
-                message = f"{each.public} has {each.partitions} partitions by now, and {each.name} {found[each.name]}"
-                raise ReleaseError(message, hint=f"riverrun env drop {self.name}, then create it again.")
 
     def _brought(
         self, member: EnvironmentMember, vector: OffsetVector, record: EnvironmentRecord, check: Callable[[], None]

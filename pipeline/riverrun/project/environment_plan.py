@@ -101,7 +101,7 @@ class EnvironmentPlan:
         topics: Its topics.
         vector: The offsets of external inputs up to which members process.
         records: The offsets of external inputs that are left to process: an upper bound of records.
-        size: The bytes that the public topics take up, in whose place its own stand; None if brokers do not say.
+        size: The bytes that the public topics take up that these stand for; None if brokers do not say.
         lost: Records that brokers no longer have, as text.
         others: Members of the project that read what changes, and are no part of it.
         unknown: Applications and declarations of which nothing is known, with the reason.
@@ -133,7 +133,7 @@ class EnvironmentPlan:
         parts.append(f"processes {counted(self.records, 'offset')} of external inputs, and what follows from them")
         parts.append(f"up to {self.vector}")
         if self.size is not None:
-            parts.append(f"public topics in whose place its own stand take up {self.size} bytes")
+            parts.append(f"the public topics that these stand for take up {self.size} bytes")
         for title, told in (
             ("lost", self.lost),
             ("left out", self.left_out),
@@ -183,7 +183,7 @@ class EnvironmentPlanner:
             records=self._records(connected, wanted),
             size=self._size(topics),
             lost=tuple(dict.fromkeys(lost for each in connected for lost in self._lost(each, wanted))),
-            others=tuple(f"{each} reads what changes, and what is public" for each in below if not each.is_application),
+            others=tuple(f"{each} reads public topics alone" for each in below if not each.is_application),
             unknown=graph.unknown,
             left_out=tuple(each.name for each in below if each.is_application),
         )

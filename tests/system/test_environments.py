@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from riverrun import LONG, STRING, Materialized
 from riverrun.cli.main import app
-from riverrun.errors import ApprovalNeededError, ConfigError, ReleaseError, UnderWayError
+from riverrun.errors import ApprovalNeededError, ConfigError, ReleaseError, TopicError, UnderWayError
 from riverrun.project.environment_records import EnvironmentRegistry, EnvironmentState
 from riverrun.records import TopicPartition
 from riverrun.releases.topology import load_application
@@ -235,6 +235,20 @@ def test_a_plan_says_what_is_made_and_makes_nothing(scene: Scene) -> None:
     ]
     assert scene.project.cluster.admin.list_topics() == before
     assert scene.project.environments() == []
+
+
+def test_a_plan_says_no_size_that_brokers_do_not_say(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(scene.project.cluster.admin), "log_sizes", lambda _admin, _topics: {})
+    plan = scene.dev.plan({"payments": "v2"})
+    assert (plan.size, "bytes" in str(plan)) == (None, False)
+    scene.dev.create({"payments": "v2"})
+    assert f"  {IN_DEV}t0: size not known" in str(scene.dev.status())
+
+
+def test_a_topic_that_a_member_writes_has_to_exist(scene: Scene) -> None:
+    scene.project.cluster.admin.delete_topics(["counts"])
+    with pytest.raises(TopicError, match=r"^Topics that members of environment dev write to do not exist: counts"):
+        scene.dev.plan({"payments": "v2"})
 
 
 def test_an_update_brings_it_to_where_the_live_versions_stand(scene: Scene) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from riverrun.errors import BrokerError, ConfigError, ReleaseError, StreamsError
+from riverrun.errors import ConfigError, ReleaseError, StreamsError
 from riverrun.hosting.alone import await_no_sole_host, group_of, require_no_sole_host
 from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.ranges import check_ranges
@@ -360,10 +359,8 @@ class Environment:
     def _sizes(self, admin: Admin) -> dict[str, int | None]:
         topics = self._own_topics()
         sizes: dict[str, int | None] = dict.fromkeys(topics)
-        # A user of topics may lack the right to ask.
-        with suppress(BrokerError):
-            for tp, size in admin.log_sizes(topics).items():
-                sizes[tp.topic] = (sizes[tp.topic] or 0) + size
+        for tp, size in admin.log_sizes(topics).items():
+            sizes[tp.topic] = (sizes[tp.topic] or 0) + size
         return sizes
 
     # Deleting

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from riverrun.config import OutputKind
-from riverrun.errors import BrokerError, ConfigError, ReleaseError, TopicError
+from riverrun.errors import ConfigError, ReleaseError, TopicError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.earlier_records import with_archive
 from riverrun.kafka.admin import TopicSpec
@@ -276,7 +275,7 @@ class EnvironmentPlanner:
             for edge in graph.writes_of(member):
                 written.setdefault(edge.topic, []).append(edge)
         admin = self.cluster.admin
-        admin.require(written, f"Members of environment {self.name} write to")
+        admin.require(written, f"members of environment {self.name} write to")
         counts = admin.partitions(written)
         # A table has changed meanwhile for those that join it or count its updates. A global table is read as it is.
         read = {
@@ -290,10 +289,9 @@ class EnvironmentPlanner:
             yield EnvironmentTopic(letters, "", 1, is_whole=True)
 
     def _size(self, topics: Sequence[EnvironmentTopic]) -> int | None:
+        found = self.cluster.admin.log_sizes([each.public for each in topics if each.public])
         # A user of topics may lack the right to ask.
-        with suppress(BrokerError):
-            return sum(self.cluster.admin.log_sizes([each.public for each in topics if each.public]).values())
-        return None
+        return sum(found.values()) if found else None
 
     # Offsets
 

@@ -10,13 +10,14 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import great_expectations.expectations as gxe
 import pytest
 from typer.testing import CliRunner
 
 from riverrun import LONG, STRING, Materialized
 from riverrun.cli.main import app
-from riverrun.errors import ConfigError, ReleaseError, UnderWayError
-from riverrun.project.environment_records import EnvironmentState
+from riverrun.errors import ApprovalNeededError, ConfigError, ReleaseError, TopicError, UnderWayError
+from riverrun.project.environment_records import EnvironmentRegistry, EnvironmentState
 from riverrun.records import TopicPartition
 from riverrun.releases.topology import load_application
 from riverrun.runtime.layout import ENVIRONMENTS
@@ -228,12 +229,26 @@ def test_a_plan_says_what_is_made_and_makes_nothing(scene: Scene) -> None:
         "  riverrun-env.dev.t0: 2 partitions; keeps every record until it is dropped",
         "processes 40 offsets of external inputs, and what follows from them",
         "up to in-0@18,in-1@22",
-        f"public topics in whose place its own stand take up {size} bytes",
+        f"the public topics that these stand for take up {size} bytes",
         "left out:",
         "  to-sums",
     ]
     assert scene.project.cluster.admin.list_topics() == before
     assert scene.project.environments() == []
+
+
+def test_a_plan_says_no_size_that_brokers_do_not_say(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(scene.project.cluster.admin), "log_sizes", lambda _admin, _topics: {})
+    plan = scene.dev.plan({"payments": "v2"})
+    assert (plan.size, "bytes" in str(plan)) == (None, False)
+    scene.dev.create({"payments": "v2"})
+    assert f"  {IN_DEV}t0: size not known" in str(scene.dev.status())
+
+
+def test_a_topic_that_a_member_writes_has_to_exist(scene: Scene) -> None:
+    scene.project.cluster.admin.delete_topics(["counts"])
+    with pytest.raises(TopicError, match=r"^Topics that members of environment dev write to do not exist: counts"):
+        scene.dev.plan({"payments": "v2"})
 
 
 def test_an_update_brings_it_to_where_the_live_versions_stand(scene: Scene) -> None:
@@ -360,6 +375,54 @@ def test_of_an_environment_that_is_dropped_while_it_is_created_nothing_is_left(s
         ended = ended_with(creates), ended_with(drops)
         drop_if_it_exists(scene)
         assert scene.project.cluster.admin.list_topics(ENVIRONMENTS) == [], ended
+
+
+def test_topics_without_a_record_of_their_environment_are_dropped(scene: Scene) -> None:
+    scene.cluster.create_topic(f"{IN_DEV}left")
+    with pytest.raises(ReleaseError, match=r"dev has no record, although it has topics: riverrun-env\.dev\.left"):
+        scene.dev.create({"payments": "v2"})
+    assert scene.dev.drop() == (f"{IN_DEV}left",)
+    assert scene.project.environments() == []
+
+
+def test_an_environment_whose_public_topics_have_more_partitions_by_now_is_refused(scene: Scene) -> None:
+    scene.dev.create({"payments": "v2"})
+    ready = scene.project.environments()
+    scene.project.cluster.admin.add_partitions({"counts": 3})
+    for refused in (scene.dev.differences, scene.dev.update):
+        with pytest.raises(ReleaseError, match=r"counts has 3 partitions by now, and riverrun-env\.dev\.counts 2"):
+            refused()
+    assert scene.project.environments() == ready
+
+
+def in_state(scene: Scene, state: EnvironmentState) -> None:
+    """Let the record of the environment say what a command that dies leaves there."""
+    (record,) = scene.project.environments()
+    EnvironmentRegistry(scene.project.cluster.admin).write(replace(record, state=state), record)
+
+
+def test_what_is_left_of_an_interrupted_drop_can_be_looked_at(scene: Scene) -> None:
+    scene.dev.create({"payments": "v2"})
+    in_state(scene, EnvironmentState.DROPPING)
+    scene.project.cluster.admin.delete_topics([f"{IN_DEV}t0"])
+    assert "environment dev: dropping" in str(scene.dev.status())
+    for refused in (scene.dev.differences, scene.dev.update):
+        with pytest.raises(ReleaseError, match="Environment dev is being dropped"):
+            refused()
+
+
+def test_an_environment_that_lacks_topics_is_not_compared_and_its_status_is_told(scene: Scene) -> None:
+    scene.dev.create({"payments": "v2"})
+    scene.project.cluster.admin.delete_topics([f"{IN_DEV}t0"])
+    status = str(scene.dev.status())
+    assert "  payments v2: 0 offsets behind" in status
+    assert "  to-sums v1: not known" in status
+    for refused in (scene.dev.differences, scene.dev.update):
+        with pytest.raises(ReleaseError, match=r"Topics of environment dev have been deleted: riverrun-env\.dev\.t0"):
+            refused()
+    in_state(scene, EnvironmentState.COMPUTING)
+    with pytest.raises(ReleaseError, match=r"dev has not been computed: there is no riverrun-env\.dev\.t0"):
+        scene.dev.differences()
 
 
 def reads_one_more(builder: StreamsBuilder) -> Topology:
@@ -492,6 +555,71 @@ def test_deleted_records_are_named_and_missing_only_if_that_is_allowed(scene: Sc
     assert [each.allows_lost for each in scene.project.environments()] == [True]
 
 
+def test_records_deleted_before_an_update_are_named_before_anything_begins(scene: Scene) -> None:
+    scene.dev.create({"payments": "v2"})
+    scene.pay(range(10, 12), 2)
+    scene.run()
+    delete_all(scene)
+    ready = scene.project.environments()
+    lost = "in-0 begins at offset 22, and 18 is to follow; in-1 begins at offset 26, and 22 is to follow"
+    with pytest.raises(ReleaseError, match=f"Environment dev would lack records: {lost}"):
+        scene.dev.update()
+    assert scene.project.environments() == ready
+    scene.pay(range(12, 13), 3)
+    scene.run()
+    scene.dev.create({"payments": "v2"}, allow_lost=True)
+    counts = scene.cluster.table(f"{IN_DEV}counts", STRING, LONG)
+    assert sum(counts.values()) == 40 + 4, "records of one minute in place of three"
+
+
+def test_records_deleted_after_an_interruption_can_be_allowed_to_be_missing(scene: Scene) -> None:
+    host = scene.cluster.start("killed", lambda: scene.dev.create({"payments": "v2"}))
+    scene.cluster.wait_until(lambda: len(scene.project.environments()) == 1, LONG_ENOUGH)
+    host.kill()
+    delete_all(scene)
+    with pytest.raises(ReleaseError, match="Environment dev would lack records"):
+        scene.dev.update()
+    scene.cluster.advance(timedelta(minutes=1))
+    scene.dev.create({"payments": "v2"}, allow_lost=True)
+    assert scene.tables(IN_DEV) == {topic: {} for topic in scene.topics}
+
+
+def delete_all(scene: Scene) -> None:
+    admin = scene.project.cluster.admin
+    admin.delete_records(admin.stable_end_offsets([TopicPartition("in", 0), TopicPartition("in", 1)]))
+
+
+def test_a_table_keeps_every_record_for_those_that_join_or_count_its_updates(scene: Scene) -> None:
+    scene.cluster.create_topic("nudges", 2)
+    scene.cluster.create_topic("nudged", 2)
+    scene.project.app("reader", joins_rows, config=UNCACHED)
+    plan = scene.dev.plan({"payments": "v2"}, without=["to-counts"])
+    assert {each.public: each.is_whole for each in plan.topics} == {
+        "t0": True,
+        "sums": True,
+        "more": False,
+        "nudged": True,
+    }
+
+
+def test_a_member_is_elsewhere_than_a_live_version_whose_outputs_are_held_back(cluster: Cluster) -> None:
+    for topic in ("in", "t0", "sums"):
+        cluster.create_topic(topic, 2)
+    project, outputs = cluster.project(), {"t0": "table"}
+    forbidden = gxe.ExpectColumnValuesToBeBetween(column="value", max_value=0, severity="warning")
+    project.app(
+        "payments", payments(2), outputs=outputs, config=UNCACHED, quality=lambda: {"t0": [forbidden]}, gate=True
+    )
+    project.app("to-sums", SUMS.build, outputs={"sums": "table"}, config=UNCACHED)
+    cluster.input_topic("in", STRING, LONG).pipe_input("a0", 1)
+    with pytest.raises(ApprovalNeededError):
+        project.app("payments").run()
+    project.app("to-sums").run()
+    dev = project.environment("dev")
+    dev.create({"payments": None})
+    assert [each.is_at_one_place for each in dev.differences()] == [False, False]
+
+
 @pytest.mark.parametrize("named", ["", "=v2", "payments", "payments="])
 def test_the_command_says_how_to_name_an_application_and_a_version(tmp_path: Path, named: str) -> None:
     file = tmp_path / "streams.toml"
@@ -581,6 +709,9 @@ def test_the_commands_create_compare_update_and_drop_an_environment(
         f"{unique}-sums": 2,
     }
     assert "0 offsets behind" in riverrun("env", "status", unique)
+    question = CliRunner().invoke(app, ["--config", str(file), "env", "drop", unique], input="n\n")
+    assert isinstance(question.exception, ConfigError)
+    assert f"{unique} v2, {unique}-sums v1? There is no terminal to answer at" in question.exception.message
     assert f"Environment {unique} is gone" in riverrun("env", "drop", unique, "--yes")
     assert broker.admin().list_topics(dev) == []
     assert (sums(f"{unique}.sums"), unique in riverrun("env", "list")) == ({b"a": 8, b"b": 2}, False)

@@ -105,11 +105,8 @@ def list_(context: typer.Context, *, as_json: AsJson = False) -> None:
 
     def listed() -> CommandOutcome:
         found = settings_of(context).project().environments()
-        lines = []
-        for each in found:
-            members = ", ".join(f"{member} {version}" for member, version in each.members.items())
-            lines.append(f"{each.name}: {each.state.value}, by {each.by}: {members}")
-        return CommandOutcome("\n".join(lines) or "There is no environment", {"environments": plain(found)})
+        lines = "\n".join(map(str, found))
+        return CommandOutcome(lines or "There is no environment", {"environments": plain(found)})
 
     report(listed, as_json=as_json)
 
@@ -135,10 +132,14 @@ def drop(
 ) -> None:
     """Delete an environment: its topics, offsets and groups, and its state on this machine. It can be repeated."""
     project = settings_of(context).project()
-    confirm(f"Delete environment {name}?", yes=yes)
+    environment = project.environment(name)
+    if not yes:
+        # Environments of other projects may have such a name.
+        found = (str(each) for each in project.environments() if each.name == name)
+        confirm(f"Delete environment {next(found, name)}?", yes=yes)
 
     def dropped() -> CommandOutcome:
-        topics = project.environment(name).drop()
+        topics = environment.drop()
         lines = [*(f"Deleted topic {topic}" for topic in topics), f"Environment {name} is gone"]
         return CommandOutcome("\n".join(lines), {"environment": name, "deleted": list(topics)})
 

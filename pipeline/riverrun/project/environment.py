@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from riverrun.errors import BrokerError, ConfigError, ReleaseError, StreamsError
+from riverrun.errors import ConfigError, ReleaseError, StreamsError
 from riverrun.hosting.alone import await_no_sole_host, group_of, require_no_sole_host
-from riverrun.hosting.local_state import locked
 from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.ranges import check_ranges
 from riverrun.project.chosen_version import ChosenVersion
@@ -22,6 +19,7 @@ from riverrun.runtime.layout import environment_name
 from riverrun.spark.bounded_runs.job import RunSummary, run
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import RunLog
+from riverrun.worker.reset import clean_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -70,7 +68,7 @@ class EnvironmentStatus:
         record = self.record
         lines = [f"environment {record.name}: {record.state.value}, by {record.by}", f"up to {record.vector}"]
         for app, version in record.members.items():
-            behind = f"{counted(self.behind[app], 'offset')} behind" if app in self.behind else "not known here"
+            behind = f"{counted(self.behind[app], 'offset')} behind" if app in self.behind else "not known"
             lines.append(f"  {app} {version}: {behind}")
         for topic, size in self.sizes.items():
             lines.append(f"  {topic}: {'size not known' if size is None else f'{size} bytes'}")
@@ -103,7 +101,7 @@ class Environment:
                 record; if others write a topic as well; or if the environment has other members.
             TopicError: If a topic is missing.
         """
-        return self._planned(self._registry.find(self.name), apps, tuple(without))
+        return self._planned(self._found(), apps, tuple(without))
 
     def create(
         self,
@@ -126,7 +124,7 @@ class Environment:
             UnderWayError: If another command computes or drops it.
             StreamsError: As a bounded run.
         """
-        before = self._registry.find(self.name)
+        before = self._found()
         plan = self._planned(before, apps, tuple(without))
         if not (allow_lost or (before is not None and before.allows_lost)):
             plan.require_whole()
@@ -162,8 +160,11 @@ class Environment:
         if app is not None and app not in record.members:
             message = f"{app} is not in environment {self.name}"
             raise ConfigError(message, hint=f"Applications in it: {', '.join(record.members)}.")
-        members = self._planner(record).plan(OffsetVector.parse(record.vector)).members
-        return [*EnvironmentComparison(members, self._live, self._cluster.admin).compare(app, limit)]
+        self._require_not_dropping(record)
+        plan = self._planner(record).plan(OffsetVector.parse(record.vector))
+        self._require_topics(record, plan)
+        self._require_equal(plan)
+        return [*EnvironmentComparison(plan.members, self._live, self._cluster.admin).compare(app, limit)]
 
     def status(self) -> EnvironmentStatus:
         """Return its members, how far they are behind, and its topics with their sizes.
@@ -172,9 +173,7 @@ class Environment:
             ConfigError: If there is no such environment.
         """
         record = self._registry.read(self.name)
-        plan = self._planner(record).plan(OffsetVector.parse(record.vector))
-        admin = self._cluster.admin
-        return EnvironmentStatus(record, {each.app: self._behind(each) for each in plan.members}, self._sizes(admin))
+        return EnvironmentStatus(record, self._behind(record), self._sizes(self._cluster.admin))
 
     def drop(self) -> tuple[str, ...]:
         """Delete the environment: its topics, offsets, groups and records, and its state on this machine.
@@ -186,21 +185,18 @@ class Environment:
             ConfigError: If there is nothing of such an environment.
             UnderWayError: If a command computes it.
         """
-        record, admin = self._registry.find(self.name), self._cluster.admin
-        if record is not None:
-            # Written before it is looked who processes: a run that begins later finds this record, and ends.
-            record = self._registry.write(replace(record, state=EnvironmentState.DROPPING), record)
-            self._require_nobody(record)
-        topics, directories = self._own_topics(), self._directories()
-        if record is None and not topics and not directories:
+        before, admin = self._registry.find(self.name), self._cluster.admin
+        if before is None and not (self._own_topics() or self._directories()):
             self._registry.read(self.name)
-        for directory in directories:
-            with locked(directory):
-                shutil.rmtree(directory)
+        # Written before it is looked who processes: a run that begins later finds this record, and ends.
+        dropping = replace(before or EnvironmentRecord(self.name, {}), state=EnvironmentState.DROPPING)
+        record = self._registry.write(dropping, before)
+        self._require_nobody(record)
+        topics = self._own_topics()
+        clean_up(self._directories())
         admin.delete_topics(topics)
         forget(admin, topics)
-        if record is not None:
-            self._forget(record)
+        self._forget(record)
         return topics
 
     def _live(self, member: EnvironmentMember) -> ConnectedApplication:
@@ -211,6 +207,16 @@ class Environment:
     @property
     def _registry(self) -> EnvironmentRegistry:
         return EnvironmentRegistry(self._cluster.admin, self._cluster.by or "")
+
+    def _found(self) -> EnvironmentRecord | None:
+        """Return the record; None if there is nothing of such an environment."""
+        # Looked for first: a record is written before its topics are created.
+        topics = self._own_topics()
+        record = self._registry.find(self.name)
+        if record is None and topics:
+            message = f"Environment {self.name} has no record, although it has topics: {', '.join(topics)}"
+            raise ReleaseError(message, hint=f"riverrun env drop {self.name} deletes them.")
+        return record
 
     def _planner(self, record: EnvironmentRecord) -> EnvironmentPlanner:
         return EnvironmentPlanner(self._cluster, self._project, self.name, record.members, record.named, record.without)
@@ -223,9 +229,7 @@ class Environment:
         versions = {app: version for app, version in apps.items() if version is not None}
         if record is None:
             return EnvironmentPlanner(self._cluster, self._project, self.name, versions, tuple(apps), without).plan()
-        if record.state is EnvironmentState.DROPPING:
-            message = f"Environment {self.name} is being dropped"
-            raise ReleaseError(message, hint=f"riverrun env drop {self.name} completes that.")
+        self._require_not_dropping(record)
         other = {app: version for app, version in versions.items() if record.members.get(app) != version}
         if other or {*apps} != {*record.named} or {*without} != {*record.without}:
             members = ", ".join(f"{app} {version}" for app, version in record.members.items())
@@ -234,7 +238,15 @@ class Environment:
         is_under_way = record.state is EnvironmentState.COMPUTING
         plan = self._planner(record).plan(OffsetVector.parse(record.vector) if is_under_way else None)
         self._require_same(record, plan)
+        self._require_equal(plan)
+        if not is_under_way:
+            self._require_topics(record, plan)
         return plan
+
+    def _require_not_dropping(self, record: EnvironmentRecord) -> None:
+        if record.state is EnvironmentState.DROPPING:
+            message = f"Environment {self.name} is being dropped"
+            raise ReleaseError(message, hint=f"riverrun env drop {self.name} completes that.")
 
     def _require_same(self, record: EnvironmentRecord, plan: EnvironmentPlan) -> None:
         """Make sure that an environment is not computed half by one code, half by another."""
@@ -245,6 +257,23 @@ class Environment:
                 f"{', '.join(changed)}: members or their code have changed since environment {self.name} was created"
             )
             raise ReleaseError(message, hint=f"riverrun env drop {self.name}, then create it again.")
+
+    def _require_equal(self, plan: EnvironmentPlan) -> None:
+        """Make sure that topics have as many partitions as the public ones, which may have grown."""
+        found = self._cluster.admin.partitions(each.name for each in plan.topics)
+        for each in plan.topics:
+            if found.get(each.name, each.partitions) != each.partitions:
+                message = f"{each.public} has {each.partitions} partitions by now, and {each.name} {found[each.name]}"
+                raise ReleaseError(message, hint=f"riverrun env drop {self.name}, then create it again.")
+
+    def _require_topics(self, record: EnvironmentRecord, plan: EnvironmentPlan) -> None:
+        missing = ", ".join(sorted(self._missing(plan)))
+        if missing and record.state is EnvironmentState.READY:
+            message = f"Topics of environment {self.name} have been deleted: {missing}"
+            raise ReleaseError(message, hint=f"riverrun env drop {self.name}, then create it again.")
+        if missing:
+            message = f"Environment {self.name} has not been computed: there is no {missing}"
+            raise ReleaseError(message, hint=f"riverrun env update {self.name} completes it.")
 
     # Computing
 
@@ -258,8 +287,10 @@ class Environment:
         allow_lost: bool,
     ) -> EnvironmentRecord:
         """Return the record of the work: that of a command which was interrupted, or a new one."""
+        allows_lost = allow_lost or (before is not None and before.allows_lost)
         if before is not None and before.state is EnvironmentState.COMPUTING:
-            return before
+            is_changed = before.allows_lost != allows_lost
+            return self._registry.write(replace(before, allows_lost=True), before) if is_changed else before
         record = EnvironmentRecord(
             self.name,
             {each.app: each.version for each in plan.members},
@@ -267,7 +298,7 @@ class Environment:
             without,
             vector=str(plan.vector),
             digests=_digests(plan),
-            allows_lost=allow_lost or (before is not None and before.allows_lost),
+            allows_lost=allows_lost,
         )
         return self._registry.write(record, before)
 
@@ -277,11 +308,10 @@ class Environment:
         def check() -> None:
             registry.require(self.name, record)
 
-        self._require_equal(plan)
         check()
         try:
             self._cluster.admin.create_topics(each.spec for each in plan.topics)
-            runs = {each.app: self._brought(each, plan.vector, check) for each in plan.members}
+            runs = {each.app: self._brought(each, plan.vector, record, check) for each in plan.members}
         except StreamsError:
             # Once another command drops the environment, its topics go missing: that is the cause to be told.
             if registry.find(self.name) is None:
@@ -291,15 +321,9 @@ class Environment:
         registry.write(replace(record, state=EnvironmentState.READY), record)
         return EnvironmentOutcome(plan, {app: summary for app, summary in runs.items() if summary is not None})
 
-    def _require_equal(self, plan: EnvironmentPlan) -> None:
-        """Make sure that topics have as many partitions as the public ones, which may have grown."""
-        found = self._cluster.admin.partitions(each.name for each in plan.topics)
-        for each in plan.topics:
-            if found.get(each.name, each.partitions) != each.partitions:
-                message = f"{each.public} has {each.partitions} partitions by now, and {each.name} {found[each.name]}"
-                raise ReleaseError(message, hint=f"riverrun env drop {self.name}, then create it again.")
-
-    def _brought(self, member: EnvironmentMember, vector: OffsetVector, check: Callable[[], None]) -> RunSummary | None:
+    def _brought(
+        self, member: EnvironmentMember, vector: OffsetVector, record: EnvironmentRecord, check: Callable[[], None]
+    ) -> RunSummary | None:
         """Process with a member up to the vector, and its other inputs up to their ends."""
         connected = member.connected(self._cluster.admin)
         admin = connected.admin
@@ -309,6 +333,8 @@ class Environment:
             return None
         inner = [tp for tp in tps if tp.topic.startswith(environment_name(self.name, ""))]
         ends, starts = {**vector.offsets, **admin.stable_end_offsets(inner)}, starts_of(connected, tps)
+        if record.allows_lost:
+            starts = {tp: max(starts[tp], first) for tp, first in admin.beginning_offsets(tps).items()}
         ranges = {tp: OffsetRange(starts[tp], max(starts[tp], ends.get(tp, 0))) for tp in tps}
         check_ranges(admin, ranges)
         by = self._cluster.by
@@ -316,17 +342,25 @@ class Environment:
 
     # What there is
 
-    def _behind(self, member: EnvironmentMember) -> int:
-        connected = member.connected(self._cluster.admin)
-        return left(connected, connected.topology.source_topics)
+    def _behind(self, record: EnvironmentRecord) -> dict[str, int]:
+        """Return what members have not processed, without those whose topics are not there yet or any more."""
+        if record.state is EnvironmentState.DROPPING:
+            return {}
+        plan = self._planner(record).plan(OffsetVector.parse(record.vector))
+        missing, admin = self._missing(plan), self._cluster.admin
+        there = [each for each in plan.members if missing.isdisjoint(each.application.topology.source_topics)]
+        connected = {each.app: each.connected(admin) for each in there}
+        return {app: left(each, each.topology.source_topics) for app, each in connected.items()}
+
+    def _missing(self, plan: EnvironmentPlan) -> set[str]:
+        names = {each.name for each in plan.topics}
+        return names - self._cluster.admin.partitions(names).keys()
 
     def _sizes(self, admin: Admin) -> dict[str, int | None]:
         topics = self._own_topics()
         sizes: dict[str, int | None] = dict.fromkeys(topics)
-        # A user of topics may lack the right to ask.
-        with suppress(BrokerError):
-            for tp, size in admin.log_sizes(topics).items():
-                sizes[tp.topic] = (sizes[tp.topic] or 0) + size
+        for tp, size in admin.log_sizes(topics).items():
+            sizes[tp.topic] = (sizes[tp.topic] or 0) + size
         return sizes
 
     # Deleting

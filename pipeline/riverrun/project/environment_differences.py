@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from riverrun.config import OutputKind
+from riverrun.hosting.control_topic import release_of
 from riverrun.kafka.ranges import read_fields
 from riverrun.project.environment_plan import partitions_of, starts_of
 from riverrun.records import OffsetRange, counted
@@ -55,7 +56,8 @@ class MemberDifference:
     """The comparison of a member of an environment with its live version.
 
     Args:
-        is_at_one_place: Whether both have processed the same offsets; otherwise rows may differ for that reason alone.
+        is_at_one_place: Whether both have processed the same offsets, and no gate holds back what the live version has made.
+            Otherwise rows may differ for that reason alone.
     """
 
     app: str
@@ -66,7 +68,7 @@ class MemberDifference:
 
     def __str__(self) -> str:
         """Describe it line by line."""
-        place = "have processed the same offsets" if self.is_at_one_place else "have not processed the same offsets"
+        place = "stand at the same place" if self.is_at_one_place else "do not stand at the same place"
         lines = [f"{self.app}: {self.version} here and {self.live}, which is live, {place}"]
         return "\n".join([*lines, *(f"  {line}" for each in self.outputs for line in str(each).splitlines())])
 
@@ -133,6 +135,9 @@ def _count(admin: Admin, topic: str) -> int:
 
 def _is_at_one_place(member: EnvironmentMember, live: ConnectedApplication, here: ConnectedApplication) -> bool:
     """Return whether both have processed the same offsets of external inputs, and everything of the others."""
+    # What a gate holds back follows from offsets that are processed.
+    if release_of(live.admin, live.application.config).held is not None:
+        return False
     read, public = {*here.topology.source_topics}, member.public
     inner, outer = read & public.keys(), read - public.keys()
     if outer | {public[name] for name in inner} != {*live.topology.source_topics}:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from riverrun.config import OutputKind
-from riverrun.errors import BrokerError, ConfigError, ReleaseError, TopicError
+from riverrun.errors import ConfigError, ReleaseError, TopicError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.earlier_records import with_archive
 from riverrun.kafka.admin import TopicSpec
@@ -101,7 +100,7 @@ class EnvironmentPlan:
         topics: Its topics.
         vector: The offsets of external inputs up to which members process.
         records: The offsets of external inputs that are left to process: an upper bound of records.
-        size: The bytes that the public topics take up, in whose place its own stand; None if brokers do not say.
+        size: The bytes that the public topics take up that these stand for; None if brokers do not say.
         lost: Records that brokers no longer have, as text.
         others: Members of the project that read what changes, and are no part of it.
         unknown: Applications and declarations of which nothing is known, with the reason.
@@ -123,7 +122,8 @@ class EnvironmentPlan:
         """Make sure that brokers still have all records of the inputs."""
         if self.lost:
             message = f"Environment {self.name} would lack records: {'; '.join(self.lost)}"
-            raise ReleaseError(message, hint="--allow-lost computes it from the records that are left.")
+            hint = f"riverrun env create {self.name} with --allow-lost computes it from the records that are left."
+            raise ReleaseError(message, hint=hint)
 
     def __str__(self) -> str:
         """Describe it line by line."""
@@ -132,7 +132,7 @@ class EnvironmentPlan:
         parts.append(f"processes {counted(self.records, 'offset')} of external inputs, and what follows from them")
         parts.append(f"up to {self.vector}")
         if self.size is not None:
-            parts.append(f"public topics in whose place its own stand take up {self.size} bytes")
+            parts.append(f"the public topics that these stand for take up {self.size} bytes")
         for title, told in (
             ("lost", self.lost),
             ("left out", self.left_out),
@@ -181,8 +181,8 @@ class EnvironmentPlanner:
             vector=wanted,
             records=self._records(connected, wanted),
             size=self._size(topics),
-            lost=tuple(dict.fromkeys(lost for each in connected for lost in self._lost(each))),
-            others=tuple(f"{each} reads what changes, and what is public" for each in below if not each.is_application),
+            lost=tuple(dict.fromkeys(lost for each in connected for lost in self._lost(each, wanted))),
+            others=tuple(f"{each} reads public topics alone" for each in below if not each.is_application),
             unknown=graph.unknown,
             left_out=tuple(each.name for each in below if each.is_application),
         )
@@ -275,21 +275,23 @@ class EnvironmentPlanner:
             for edge in graph.writes_of(member):
                 written.setdefault(edge.topic, []).append(edge)
         admin = self.cluster.admin
-        admin.require(written, f"Members of environment {self.name} write to")
+        admin.require(written, f"members of environment {self.name} write to")
         counts = admin.partitions(written)
-        streams = {edge.topic for each in chosen for edge in graph.reads_of(each) if edge.kind is ReaderKind.STREAM}
+        # A table has changed meanwhile for those that join it or count its updates. A global table is read as it is.
+        read = {
+            edge.topic for each in chosen for edge in graph.reads_of(each) if edge.kind is not ReaderKind.GLOBAL_TABLE
+        }
         for topic, edges in sorted(written.items()):
-            is_table = all(edge.kind is OutputKind.TABLE for edge in edges) and topic not in streams
+            is_table = all(edge.kind is OutputKind.TABLE for edge in edges) and topic not in read
             yield EnvironmentTopic(environment_name(self.name, topic), topic, counts[topic], not is_table)
         letters = environment_name(self.name, _LETTERS)
         if any(each.application.dead_letters == letters for each in members) and _LETTERS not in written:
             yield EnvironmentTopic(letters, "", 1, is_whole=True)
 
     def _size(self, topics: Sequence[EnvironmentTopic]) -> int | None:
+        found = self.cluster.admin.log_sizes([each.public for each in topics if each.public])
         # A user of topics may lack the right to ask.
-        with suppress(BrokerError):
-            return sum(self.cluster.admin.log_sizes([each.public for each in topics if each.public]).values())
-        return None
+        return sum(found.values()) if found else None
 
     # Offsets
 
@@ -325,13 +327,15 @@ class EnvironmentPlanner:
             total += sum(max(0, vector.offsets.get(tp, 0) - starts[tp]) for tp in tps)
         return total
 
-    def _lost(self, connected: ConnectedApplication) -> Iterator[str]:
+    def _lost(self, connected: ConnectedApplication, vector: OffsetVector) -> Iterator[str]:
         tps = self._external(connected)
-        # What was processed before is in the state, wherever the topic begins by now.
-        unread = [tp for tp in tps if tp not in connected.committed(tps)]
-        for tp, start in sorted(connected.admin.beginning_offsets(unread).items()):
-            if start:
-                yield f"{tp} begins at offset {start}"
+        known = connected.committed(tps)
+        for tp, start in sorted(connected.admin.beginning_offsets(tps).items()):
+            # What was processed before is in the state, wherever the topic begins by now.
+            following = known[tp].offset if tp in known else 0
+            if min(start, vector.offsets.get(tp, start)) > following:
+                yield f"{tp} begins at offset {start}" + (f", and {following} is to follow" if following else "")
+        unread = [tp for tp in tps if tp not in known]
         thinned = thinned_inputs(connected.admin, connected.topology, {tp.topic for tp in unread})
         yield from (f"{topic} is compacted, and aggregated as a stream" for topic in thinned)
 

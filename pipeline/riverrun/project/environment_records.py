@@ -65,6 +65,10 @@ class EnvironmentRecord:
         """The id of each member in the environment."""
         return {app: f"{environment_name(self.name, app)}-{version}" for app, version in self.members.items()}
 
+    def __str__(self) -> str:
+        members = ", ".join(f"{app} {version}" for app, version in self.members.items())
+        return f"{self.name}: {self.state.value}, by {self.by}: {members}"
+
 
 _decode = foreign_decoder(EnvironmentRecord)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
@@ -196,6 +197,13 @@ def test_borders_are_found_once_and_for_few_records_of_any_time() -> None:
         (lambda: CalendarWindows.years("UTC", offset=28 * DAY), "offset must be less than 28 days"),
         (lambda: CalendarWindows.days("UTC", offset=-HOUR), "offset must be a non-negative"),
         (lambda: CalendarWindows.days("UTC", grace=-HOUR), "grace must be a non-negative"),
+        (lambda: replace(CalendarWindows.days("UTC"), zone="Europe/Berln"), "there is no time zone"),
+        (lambda: replace(CalendarWindows.days("UTC"), unit="weeks"), "the unit days or months, not 'weeks'"),
+        (
+            lambda: replace(CalendarWindows.days("UTC"), offset_months=1),
+            "windows of 1 days begin less than 1 months later",
+        ),
+        (lambda: replace(CalendarWindows.days("UTC"), grace_ms=-1), "grace must not be negative"),
     ],
 )
 def test_windows_that_no_calendar_has_are_refused(made: Any, message: str) -> None:

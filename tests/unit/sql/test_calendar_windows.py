@@ -123,6 +123,7 @@ def test_a_topic_of_another_application_is_read_with_its_ends() -> None:
     with TopologyTestDriver(build_sql(READ, StreamsBuilder())) as driver:
         driver.input_topic("O", BYTES, BYTES).pipe_input(b"x" + window.start.to_bytes(8), b'{"C": 1}')
         (row,) = driver.output_topic("R", BYTES, JSON).read_values_to_list()
+    assert row is not None
     assert (row["A"], row["B"]) == window
 
 

@@ -217,7 +217,7 @@ def test_borders_are_found_once_and_for_few_records_of_any_time() -> None:
         (lambda: CalendarWindows.days("UTC", offset=-HOUR), "offset must be a non-negative"),
         (lambda: CalendarWindows.days("UTC", grace=-HOUR), "grace must be a non-negative"),
         (lambda: replace(CalendarWindows.days("UTC"), zone="Europe/Berln"), "there is no time zone"),
-        (lambda: replace(CalendarWindows.days("UTC"), unit="weeks"), "the unit days or months, not 'weeks'"),
+        (lambda: replace(CalendarWindows.days("UTC"), unit="weeks"), "the unit days or months, not 'weeks'"),  # type: ignore[arg-type]
         (
             lambda: replace(CalendarWindows.days("UTC"), offset_months=1),
             "windows of 1 days begin less than 1 months later",

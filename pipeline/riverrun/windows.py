@@ -239,6 +239,9 @@ class CalendarWindows:
         offset_months: Number of months by which windows of months begin later than in January.
         offset_ms: How much later windows begin than their first day, on local clocks.
         grace_ms: How far the end of a window may lag behind stream time while the window still changes.
+
+    Raises:
+        TopologyError: If there is no such zone, or if a number is out of bounds.
     """
 
     zone: str
@@ -247,6 +250,29 @@ class CalendarWindows:
     offset_months: int
     offset_ms: int
     grace_ms: int
+
+    def __post_init__(self) -> None:
+        """Refuse zones that do not exist, and lengths and offsets that no calendar has."""
+        _check_zone(self.zone)
+        if self.unit == "days":
+            most_months, most_ms = 1, self.count * _DAY_MS
+            if not 1 <= self.count <= _MOST_DAYS:
+                raise TopologyError(f"windows have 1 to {_MOST_DAYS} days, not {self.count}")
+        elif self.unit == "months":
+            most_months, most_ms = self.count, _SHORTEST_MONTH_MS
+            if self.count not in _DAYS_OF_MONTHS:
+                message = f"windows have 1, 2, 3, 4, 6 or 12 months, so that each year begins one, not {self.count}"
+                raise TopologyError(message)
+        else:
+            raise TopologyError(f"windows have the unit days or months, not {self.unit!r}")
+        if not 0 <= self.offset_months < most_months:
+            name = f"windows of {self.count} {self.unit}"
+            raise TopologyError(f"{name} begin less than {most_months} months later, not {self.offset_months}")
+        if not 0 <= self.offset_ms < most_ms:
+            offset = timedelta(milliseconds=self.offset_ms)
+            raise TopologyError(f"offset must be less than {most_ms // _DAY_MS} days, not {offset}")
+        if self.grace_ms < 0:
+            raise TopologyError(f"grace must not be negative, not {self.grace_ms} ms")
 
     @classmethod
     @takes(zone=TEXT, count=NUMBER, offset=DURATION, grace=optional(DURATION))
@@ -337,19 +363,8 @@ class CalendarWindows:
         offset: timedelta,
         grace: timedelta | None,
     ) -> CalendarWindows:
-        _check_zone(zone)
-        if unit == "months" and count not in _DAYS_OF_MONTHS:
-            message = f"windows have 1, 2, 3, 4, 6 or 12 months, so that each year begins one, not {count}"
-            raise TopologyError(message)
-        if unit == "days" and not 1 <= count <= _MOST_DAYS:
-            raise TopologyError(f"windows have 1 to {_MOST_DAYS} days, not {count}")
-        if unit == "months" and not 0 <= offset_months < count:
-            raise TopologyError(f"windows of {count} months begin less than {count} months later, not {offset_months}")
-        offset_ms = millis(offset, "offset")
-        most_ms = _SHORTEST_MONTH_MS if unit == "months" else count * _DAY_MS
-        if offset_ms >= most_ms:
-            raise TopologyError(f"offset must be less than {most_ms // _DAY_MS} days, not {offset}")
-        return cls(zone, count, unit, offset_months, offset_ms, 0 if grace is None else millis(grace, "grace"))
+        grace_ms = 0 if grace is None else millis(grace, "grace")
+        return cls(zone, count, unit, offset_months, millis(offset, "offset"), grace_ms)
 
     @property
     def size_ms(self) -> int:

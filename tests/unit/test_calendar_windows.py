@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from bisect import bisect_left
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
@@ -15,6 +17,7 @@ from riverrun import STRING, CalendarWindows, TopologyError, Window, Windowed, w
 from riverrun.windows import MAX_TIME_MS, calendar_of
 
 MINUTE_MS = 60_000
+DAY_MS = 86_400_000
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,11 +43,12 @@ def number_of(windows: CalendarWindows, local: datetime) -> int:
 
 def reached(windows: CalendarWindows, zone: ZoneInfo, time_ms: int) -> int:
     """The highest number that clocks have shown up to a time: at the last ms of each minute, and then."""
-    # No zone has set its clocks back by nine hours since 1970.
-    minutes = range(time_ms - time_ms % MINUTE_MS - 1, time_ms - 9 * 60 * MINUTE_MS, -MINUTE_MS)
-    locals_ = ((EPOCH + timedelta(milliseconds=each)).astimezone(zone).replace(tzinfo=None) for each in minutes)
-    now = (EPOCH + timedelta(milliseconds=time_ms)).astimezone(zone).replace(tzinfo=None)
-    return max(number_of(windows, local) for local in (now, *locals_))
+    # No zone has set its clocks back by nine hours since 1970, or has changed them twice within an hour.
+    times = [time_ms, *range(time_ms - time_ms % MINUTE_MS - 1, time_ms - 9 * 60 * MINUTE_MS, -MINUTE_MS)]
+    shown = [(EPOCH + timedelta(milliseconds=each)).astimezone(zone) for each in (time_ms, *times[::59], times[-1])]
+    if len({each.utcoffset() for each in shown}) > 1:
+        shown = [(EPOCH + timedelta(milliseconds=each)).astimezone(zone) for each in times]
+    return max(number_of(windows, each.replace(tzinfo=None)) for each in shown)
 
 
 @st.composite
@@ -59,9 +63,25 @@ def calendars(draw: Any) -> CalendarWindows:
     return CalendarWindows.months(zone, count, offset_months=draw(st.integers(0, count - 1)), offset=later + days)
 
 
-@given(calendars(), st.integers(0, LAST_MS))
+def next_change(zone: ZoneInfo, time_ms: int) -> int:
+    """The first time, at most 400 days later, after which clocks of a zone have another distance from UTC; or the given one."""
+
+    def offset(ms_: int) -> timedelta | None:
+        return (EPOCH + timedelta(milliseconds=ms_)).astimezone(zone).utcoffset()
+
+    days = range(time_ms, time_ms + 400 * DAY_MS, DAY_MS)
+    day = next((each for each in days if offset(each) != offset(each + DAY_MS)), None)
+    if day is None:
+        return time_ms
+    return day + bisect_left(range(DAY_MS), True, key=lambda later: offset(day + later) != offset(day))
+
+
+@given(calendars(), st.integers(0, LAST_MS // 2), st.integers(-2 * DAY_MS, 2 * DAY_MS))
 @settings(max_examples=150)
-def test_windows_are_those_that_a_wall_with_a_clock_and_a_calendar_shows(windows: CalendarWindows, time: int) -> None:
+def test_windows_are_those_that_a_wall_with_a_clock_and_a_calendar_shows(
+    windows: CalendarWindows, before: int, later: int
+) -> None:
+    time = max(0, next_change(ZoneInfo(windows.zone), before) + later)
     (window,) = windows.windows_for(time)
     zone, number = ZoneInfo(windows.zone), reached(windows, ZoneInfo(windows.zone), time)
     assert window.start <= time < window.end <= window.start + windows.size_ms
@@ -196,6 +216,13 @@ def test_borders_are_found_once_and_for_few_records_of_any_time() -> None:
         (lambda: CalendarWindows.years("UTC", offset=28 * DAY), "offset must be less than 28 days"),
         (lambda: CalendarWindows.days("UTC", offset=-HOUR), "offset must be a non-negative"),
         (lambda: CalendarWindows.days("UTC", grace=-HOUR), "grace must be a non-negative"),
+        (lambda: replace(CalendarWindows.days("UTC"), zone="Europe/Berln"), "there is no time zone"),
+        (lambda: replace(CalendarWindows.days("UTC"), unit="weeks"), "the unit days or months, not 'weeks'"),  # type: ignore[arg-type]
+        (
+            lambda: replace(CalendarWindows.days("UTC"), offset_months=1),
+            "windows of 1 days begin less than 1 months later",
+        ),
+        (lambda: replace(CalendarWindows.days("UTC"), grace_ms=-1), "grace must not be negative"),
     ],
 )
 def test_windows_that_no_calendar_has_are_refused(made: Any, message: str) -> None:

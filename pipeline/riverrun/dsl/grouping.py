@@ -149,7 +149,7 @@ def _check_supplied(options: Materialized[Any, Any], windows: Windows) -> None:
         raise TopologyError(message)
     if supplier.window_size_ms != windows.size_ms:
         message = f"Store {supplier.name} is supplied for windows of {supplier.window_size_ms} ms, not for {windows}"
-        raise TopologyError(message)
+        raise TopologyError(message, hint=f"Supply it with a window size of {windows.size_ms} ms.")
 
 
 def _slack_ms(windows: Windows, emit: EmitStrategy) -> int:

@@ -37,7 +37,15 @@ from riverrun.operators.stateless import OfValue, OfValues
 from riverrun.processor.expression_code import columns_of
 from riverrun.processor.expressions import Expression, Row
 from riverrun.serde.api import field_names
-from riverrun.windows import CountWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
+from riverrun.windows import (
+    CalendarWindows,
+    CountWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    Windows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -147,9 +155,10 @@ def _windows(given: object) -> str | None:
     if isinstance(given, TimeWindows | UnlimitedWindows | CountWindows) or type(given) in {
         SlidingWindows,
         SessionWindows,
+        CalendarWindows,
     }:
         return None
-    if isinstance(given, SlidingWindows | SessionWindows):
+    if isinstance(given, SlidingWindows | SessionWindows | CalendarWindows):
         return f"cannot be derived from {type(given).__mro__[1].__name__}: {type(given).__name__} would be ignored"
     if isinstance(given, Windows) and not isinstance(given, type):
         return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from riverrun.arguments import DURATION, SERDE, instance, optional, takes
 from riverrun.serde.api import Serde
-from riverrun.windows import Window, Windowed, Windows, end_of, millis, varying
+from riverrun.windows import CalendarWindows, Window, Windowed, Windows, end_of, millis, varying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,11 +121,17 @@ def lacks_ends(serde: Serde[Any]) -> bool:
     return made in {windowed_of_size_ms, with_ends} and arguments[1] in {None, NO_END_MS}
 
 
-def length_of_windows(serde: Serde[Any]) -> int | None:
-    """Return the length in ms of the windows of a serde made by `windowed`; 0 if it is unknown or varies, None of others."""
+def length_of_windows(serde: Serde[Any]) -> int | CalendarWindows | None:
+    """Return the length in ms of the windows of a serde made by `windowed`, or their calendar.
+
+    It is 0 if the length is unknown or windows are a program's own, and None for other serdes.
+    """
     made, arguments = serde.remake or (None, ())
     if made not in {windowed_of_size_ms, windowed_until, with_ends}:
         return None
+    calendar = getattr(arguments[1], "__self__", None)
+    if isinstance(calendar, CalendarWindows):
+        return replace(calendar, grace_ms=0)
     return arguments[1] if isinstance(arguments[1], int) and arguments[1] != NO_END_MS else 0
 
 

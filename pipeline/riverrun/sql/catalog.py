@@ -23,6 +23,7 @@ from riverrun.sql.formats import (
 from riverrun.sql.functions.date_formats import date_format
 from riverrun.sql.statements import SqlError, nearest
 from riverrun.sql.types import HEADERS, Primitive
+from riverrun.windows import CalendarWindows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -282,7 +283,11 @@ def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColu
 def _window_size(statement: CreateSource, given: Mapping[str, Any]) -> WindowSize | None:
     size, zone, offset = (None if name not in given else str(given[name]) for name in _SIZES)
     if size is not None:
-        return window_size_of(size, zone, offset, statement.start)
+        made, kind = window_size_of(size, zone, offset, statement.start), given.get("WINDOW_TYPE")
+        if isinstance(made, CalendarWindows) and kind != "TUMBLING":
+            message = f"Windows of {made} have the WINDOW_TYPE TUMBLING, not {kind}"
+            raise SqlError(message, statement.start)
+        return made
     if zone is not None or offset is not None:
         raise SqlError(f"{_SIZES[1]} and {_SIZES[2]} take {_SIZES[0]} as well", statement.start)
     return None

@@ -21,6 +21,7 @@ WindowSize: TypeAlias = int | CalendarWindows
 
 UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_TIMES = UNITS | {"WEEK": 7 * UNITS["DAY"]}
 CALENDAR_UNITS = ("WEEK", *_MONTHS)
 """Units that only windows of a calendar have. Days may be either: with a zone, they are a calendar's."""
 # Python's timedelta holds 999,999,999 days.
@@ -52,10 +53,10 @@ def window_size_of(size: str, zone: str | None, offset: str | None, start: int) 
     if not is_calendar and zone is None and offset is None:
         return millis_of("WINDOW_SIZE", size, start)
     moved = _amounts(offset or "")
-    if len(amount) != 1 or (offset is not None and not moved):
-        raise SqlError(
-            f"{size!r} and {offset!r} are not a size such as '1 MONTH' and an offset such as '5 DAYS'", start
-        )
+    if len(amount) != 1:
+        raise SqlError(f"WINDOW_SIZE {size!r} is not a size such as '1 MONTH'", start)
+    if offset is not None and not moved:
+        raise SqlError(f"WINDOW_OFFSET {offset!r} is not an offset such as '5 DAYS'", start)
     return of_calendar(*amount[0], zone, moved, start)
 
 
@@ -78,14 +79,15 @@ def of_calendar(
         raise SqlError(message, start, hint="Those of DAYS, WEEKS, MONTHS, QUARTERS and YEARS have.")
     months = later_ms = 0
     for number, each in offset:
-        if each in UNITS:
-            later_ms += number * UNITS[each]
-        elif each == "MONTH" and unit in _MONTHS:
-            months += number
+        if each in _TIMES:
+            later_ms += number * _TIMES[each]
+        elif each in _MONTHS and unit in _MONTHS:
+            months += number * _MONTHS[each]
         else:
             message = f"Windows of {unit}S have no offset in {each}S"
             raise SqlError(message, start, hint="An offset of QUARTERS and YEARS is one such as 3 MONTHS 5 DAYS.")
-    later, place = timedelta(milliseconds=checked_duration(later_ms, start)), zone or "UTC"
+    later = timedelta(milliseconds=checked_duration(later_ms, start))
+    place = "UTC" if zone is None else zone
     try:
         if unit in _MONTHS:
             return CalendarWindows.months(place, count * _MONTHS[unit], offset_months=months, offset=later)

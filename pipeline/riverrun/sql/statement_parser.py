@@ -405,9 +405,9 @@ class KsqlParser(ExpressionParser):
         return zone
 
     def _offset(self) -> list[tuple[int, str]]:
-        found = [self._amount((*UNITS, "MONTH"))[:2]]
+        found = [self._amount((*UNITS, *CALENDAR_UNITS))[:2]]
         while self._curr and self._curr.token_type == TokenType.NUMBER:
-            found.append(self._amount((*UNITS, "MONTH"))[:2])
+            found.append(self._amount((*UNITS, *CALENDAR_UNITS))[:2])
         return found
 
 

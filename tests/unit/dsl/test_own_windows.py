@@ -166,7 +166,9 @@ def test_what_cannot_be_derived_from_is_refused() -> None:
 
     class Sliding(SlidingWindows): ...
 
-    for windows in (Sessions.of(timedelta(1)), Sliding.of(timedelta(1))):
+    class Calendars(CalendarWindows): ...
+
+    for windows in (Sessions.of(timedelta(1)), Sliding.of(timedelta(1)), Calendars.days("UTC")):
         with pytest.raises(TopologyError, match="cannot be derived from"):
             counted(windows, "update")
 

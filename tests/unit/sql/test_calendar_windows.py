@@ -43,6 +43,10 @@ SIZES = {
         "Asia/Kolkata", 2, offset=6 * DAY, grace=GRACE
     ),
     "SIZE 1 MONTH, TIMEZONE 'Europe/Berlin'": CalendarWindows.months("Europe/Berlin", grace=GRACE),
+    "SIZE 2 WEEKS, OFFSET 1 WEEK 6 HOURS": CalendarWindows.weeks(
+        "UTC", 2, offset=timedelta(days=7, hours=6), grace=GRACE
+    ),
+    "SIZE 1 YEAR, OFFSET 1 QUARTER": CalendarWindows.years("UTC", offset_months=3, grace=GRACE),
     "SIZE 2 MONTHS, OFFSET 1 MONTH": CalendarWindows.months("UTC", 2, offset_months=1, grace=GRACE),
     "SIZE 1 QUARTER, TIMEZONE 'America/New_York'": CalendarWindows.quarters("America/New_York", grace=GRACE),
     "SIZE 1 YEAR, OFFSET 3 MONTHS 5 DAYS, TIMEZONE 'Europe/London'": CalendarWindows.years(
@@ -77,6 +81,7 @@ MISTAKES = {
     "no days": ("SIZE 0 WEEKS", "Windows have 1 to 366 days", ""),
     "hours of a zone": ("SIZE 1 HOUR, TIMEZONE 'UTC'", "HOURS have no time zone", "DAYS, WEEKS, MONTHS"),
     "no zone": ("SIZE 1 DAY, TIMEZONE 'Berlin'", "no time zone 'Berlin'", "Europe/Berlin"),
+    "an empty zone": ("SIZE 1 DAY, TIMEZONE ''", "no time zone ''", "Europe/Berlin"),
     "a zone without quotes": ("SIZE 1 DAY, TIMEZONE utc", "Expected a text in quotes", ""),
     "a word": ("SIZE 1 MONHT", "no unit of time MONHT", "MONTHS"),
     "a late offset": ("SIZE 1 MONTH, OFFSET 30 DAYS", "Offset must be less than 28 days", ""),
@@ -126,7 +131,10 @@ def test_a_topic_of_another_application_is_read_with_its_ends() -> None:
     ("old", "new", "message"),
     [
         ("'1 MONTH'", "'1 HOUR'", "HOURS have no time zone"),
-        ("'1 MONTH'", "'a MONTH'", "are not a size such as '1 MONTH'"),
+        ("'1 MONTH'", "'a MONTH'", "WINDOW_SIZE 'a MONTH' is not a size such as '1 MONTH'"),
+        ("'TUMBLING'", "'HOPPING'", "have the WINDOW_TYPE TUMBLING, not HOPPING"),
+        ("WINDOW_TYPE = 'TUMBLING',", "", "have the WINDOW_TYPE TUMBLING, not None"),
+        ("Europe/Berlin", "", "no time zone ''"),
         ("'14 DAYS 6 HOURS'", "'soon'", "an offset such as '5 DAYS'"),
         ("Europe/Berlin", "Berlin", "no time zone 'Berlin'"),
         ("WINDOW_SIZE = '1 MONTH',", "", "take WINDOW_SIZE as well"),

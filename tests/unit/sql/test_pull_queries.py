@@ -121,6 +121,7 @@ ORDERS = [
         ("SELECT item, price FROM prices WHERE price > 7;", [("sofa", 9)]),
         ("SELECT * FROM sold WHERE item = 'lamp';", [("lamp", 0, 10_000, 1), ("lamp", 20_000, 30_000, 1)]),
         ("SELECT * FROM visits WHERE WINDOWEND > 7000;", [("ann", 27_000, 27_000, 1), ("bob", 27_500, 27_500, 1)]),
+        ("SELECT customer FROM visits WHERE WINDOWSTART = 27000 AND WINDOWEND = 27000;", [("ann",)]),
         ("SELECT n FROM pairs WHERE customer = 'ann' AND item = 'lamp';", [(2,)]),
     ],
 )

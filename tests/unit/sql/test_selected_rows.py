@@ -48,3 +48,24 @@ def rows_of(query: str, form: str) -> list[tuple[Any, ...]]:
 )
 def test_queries_show_rows_and_their_deletions(form: str, source: str, columns: str, rows: list[Any]) -> None:
     assert rows_of(f"SELECT {columns} FROM {source} EMIT CHANGES", form) == rows
+
+
+@pytest.mark.parametrize(
+    ("size", "end"),
+    [
+        ("'1 SECOND'", 1000),
+        ("'1 MONTH', WINDOW_TIMEZONE = 'Europe/Berlin'", 30 * 86_400_000 + 23 * 3_600_000),
+    ],
+)
+def test_windowed_rows_are_shown_with_their_ends(size: str, end: int) -> None:
+    windows = f"WINDOW_TYPE = 'TUMBLING', WINDOW_SIZE = {size}"
+    source = f"CREATE STREAM w (k STRING KEY, n BIGINT) WITH (KAFKA_TOPIC = 'w', VALUE_FORMAT = 'JSON', {windows});"
+    catalog = Statements.of(source, "a.sql").catalog
+    (select,) = parse_commands("SELECT k, WINDOWSTART AS a, WINDOWEND AS b, n FROM w EMIT CHANGES;")
+    assert isinstance(select, Select)
+    plan = StatementPlan(StreamsBuilder(), catalog)
+    selection = plan.select(replace(select.query, needs_key=False), "shown")
+    records = [ReadRecord(TopicPartition("w", 0), 0, 5, b"x" + bytes(8), b'{"N": 7}', ())]
+    selecting = Selecting(lambda: pytest.fail("no broker is asked"), {}, catalog)
+    rows = [selection.row(*update) for update in selecting._updates(plan, selection, ["w"], records)]
+    assert rows == [("x", 0, end, 7)]

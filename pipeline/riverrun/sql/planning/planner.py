@@ -255,7 +255,7 @@ class StatementPlan:
         found = FoundColumns.of(statement, given, topic, self.columns)
         found.check(result.key, result.value)
         layout = layout_of(result.key, result.value, given, found, statement.start)
-        layout = replace(layout, window=result.window, window_size=result.window_size or 1)
+        layout = replace(layout, window=result.window, window_size=result.window_size)
         source = Source(statement.name, statement.is_table, topic, layout, stored=result.stored)
         self._write(result, source)
         return source
@@ -309,7 +309,7 @@ class StatementPlan:
         result = planned(query, self._relations(query))
         keys, values = (row_serde([type_ for _, type_ in columns]) for columns in (result.key, result.value))
         if result.window is not None:
-            keys = key_serde_of_windows(keys, result.window, result.window_size)
+            keys = key_serde_of_windows(keys, result.window, result.window_size or 1)
         stream = result.stream if result.key else result.stream.select_key(_without_key)
         stream.to(topic, Produced(keys, values))
         return Selection(topic, result, keys, values)

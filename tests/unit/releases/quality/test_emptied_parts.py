@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import riverrun.releases.emptied as emptied_module
-from riverrun import LONG, STRING, Window, Windowed, session_windowed, windowed
+from riverrun import LONG, STRING, CalendarWindows, Window, Windowed, session_windowed, windowed
 from riverrun.quality.gate import Verdict
 from riverrun.releases.difference import Pair, TableRow
 from riverrun.releases.emptied import EmptiedParts, emptied, emptied_log, emptied_partitions
@@ -154,6 +154,21 @@ def test_windows_of_another_length_are_compared_by_day() -> None:
     halves = windowed(STRING, timedelta(seconds=30))
     pairs = [row("a", 0, new=False), row("a", 1), row("a", 2, new=False)]
     assert verdict(pairs, halves, MINUTES) == Verdict({})
+
+
+@pytest.mark.parametrize(
+    ("new", "are_equal"),
+    [
+        (CalendarWindows.days("Europe/Berlin", grace=timedelta(hours=1)), True),
+        (CalendarWindows.days("Europe/Paris"), False),
+        (CalendarWindows.weeks("Europe/Berlin"), False),
+    ],
+)
+def test_windows_are_compared_by_day_unless_their_calendars_are_equal(new: CalendarWindows, are_equal: bool) -> None:
+    old = CalendarWindows.days("Europe/Berlin")
+    pairs = [row("a", 0, new=False), row("a", 1), row("a", 2)]
+    found = verdict(pairs, windowed(STRING, old), windowed(STRING, new))
+    assert (INTERVALS in found.outcomes) == are_equal
 
 
 def test_many_windows_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from riverrun.arguments import DURATION, MOMENT, NUMBER, TEXT, optional, takes
 from riverrun.calendars import Calendar
 from riverrun.errors import TopologyError
-from riverrun.records import EPOCH, moment
+from riverrun.records import EPOCH, counted, moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -266,11 +266,12 @@ class CalendarWindows:
         else:
             raise TopologyError(f"windows have the unit days or months, not {self.unit!r}")
         if not 0 <= self.offset_months < most_months:
-            name = f"windows of {self.count} {self.unit}"
-            raise TopologyError(f"{name} begin less than {most_months} months later, not {self.offset_months}")
+            name, most = f"windows of {counted(self.count, self.unit[:-1])}", counted(most_months, "month")
+            raise TopologyError(f"{name} begin less than {most} later, not {self.offset_months}")
         if not 0 <= self.offset_ms < most_ms:
-            offset = timedelta(milliseconds=self.offset_ms)
-            raise TopologyError(f"offset must be less than {most_ms // _DAY_MS} days, not {offset}")
+            raise TopologyError(
+                f"offset must be less than {counted(most_ms // _DAY_MS, 'day')}, not {self.offset_ms} ms"
+            )
         if self.grace_ms < 0:
             raise TopologyError(f"grace must not be negative, not {self.grace_ms} ms")
 

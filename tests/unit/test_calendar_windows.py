@@ -212,7 +212,7 @@ def test_borders_are_found_once_and_for_few_records_of_any_time() -> None:
         (lambda: CalendarWindows.months("UTC", 0), "1, 2, 3, 4, 6 or 12 months"),
         (lambda: CalendarWindows.quarters("UTC", offset_months=3), "less than 3 months later, not 3"),
         (lambda: CalendarWindows.years("UTC", offset_months=-1), "less than 12 months later, not -1"),
-        (lambda: CalendarWindows.days("UTC", offset=DAY), "offset must be less than 1 days"),
+        (lambda: CalendarWindows.days("UTC", offset=DAY), "offset must be less than 1 day, not 86400000 ms"),
         (lambda: CalendarWindows.years("UTC", offset=28 * DAY), "offset must be less than 28 days"),
         (lambda: CalendarWindows.days("UTC", offset=-HOUR), "offset must be a non-negative"),
         (lambda: CalendarWindows.days("UTC", grace=-HOUR), "grace must be a non-negative"),
@@ -220,7 +220,7 @@ def test_borders_are_found_once_and_for_few_records_of_any_time() -> None:
         (lambda: replace(CalendarWindows.days("UTC"), unit="weeks"), "the unit days or months, not 'weeks'"),  # type: ignore[arg-type]
         (
             lambda: replace(CalendarWindows.days("UTC"), offset_months=1),
-            "windows of 1 days begin less than 1 months later",
+            "windows of 1 day begin less than 1 month later",
         ),
         (lambda: replace(CalendarWindows.days("UTC"), grace_ms=-1), "grace must not be negative"),
     ],

@@ -264,6 +264,17 @@ def test_an_update_brings_it_to_where_the_live_versions_stand(scene: Scene) -> N
     assert scene.tables(IN_DEV) == scene.tables()
 
 
+def test_an_update_after_an_interruption_reaches_the_live_versions(scene: Scene) -> None:
+    host = scene.cluster.start("killed", lambda: scene.dev.create({"payments": None}))
+    scene.cluster.wait_until(lambda: len(scene.project.environments()) == 1, LONG_ENOUGH)
+    host.kill()
+    scene.pay(range(10, 12), 2)
+    scene.run()
+    scene.cluster.advance(timedelta(minutes=1))
+    scene.dev.update()
+    assert scene.tables(IN_DEV) == scene.tables()
+
+
 def test_members_process_the_same_records_wherever_live_versions_stand(scene: Scene) -> None:
     scene.project.app("late", reads_in_twice, outputs={"late": "table"}, config=UNCACHED)
     scene.cluster.create_topic("late", 2)

@@ -70,7 +70,7 @@ def create(
 
 @app.command()
 def update(context: typer.Context, name: Name, master: Master = None, *, as_json: AsJson = False) -> None:
-    """Bring an environment to where the live versions stand now. If the command is interrupted, run it again."""
+    """Bring an environment to where the live versions stand now, after completing what was interrupted."""
     project = settings_of(context).project(master)
 
     def updated() -> CommandOutcome:

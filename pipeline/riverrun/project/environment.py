@@ -133,10 +133,10 @@ class Environment:
         return self._computed(plan, record)
 
     def update(self, on_plan: Callable[[EnvironmentPlan], None] = lambda _plan: None) -> EnvironmentOutcome:
-        """Bring the environment to where the live versions stand now.
+        """Bring the environment to where the live versions stand now, after completing what was interrupted.
 
         Args:
-            on_plan: As in `create`.
+            on_plan: As in `create`; called twice if something was interrupted.
 
         Raises:
             ConfigError: If there is no such environment.
@@ -144,6 +144,9 @@ class Environment:
         """
         record = self._registry.read(self.name)
         named = {app: record.members[app] for app in record.named}
+        # Some members may stand at the offsets of that time, and others before them.
+        if record.state is EnvironmentState.COMPUTING:
+            self.create(named, without=record.without, on_plan=on_plan)
         return self.create(named, without=record.without, on_plan=on_plan)
 
     def differences(self, app: str | None = None, *, limit: int = 10) -> list[MemberDifference]:

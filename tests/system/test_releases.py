@@ -679,7 +679,7 @@ def test_an_old_version_that_moves_after_its_cut_leaves_no_way_back(
     project.pay(("ann", 10), ("ann", -20))
     project.run("v1")
     ReleaseRegistry.at(project.broker.admin()).write(
-        releaser.status().to(ReleaseStep.CUTTING)
+        releaser.status().to(ReleaseStep.CUTTING, switch="s1")
     )  # it died before it fenced once more
     project.pay(("ann", 1000))
     with pytest.raises(UnderWayError, match="until that is completed"):

@@ -90,13 +90,26 @@ class Corrections:
             published |= ends
         return count, published
 
+    def interrupt(self, new: ConnectedApplication) -> None:
+        """End the transactions in which another attempt publishes logs, or has died."""
+        for topic in logs(new.application):
+            producer = self._producer(new.admin, topic)
+            try:
+                producer.init()
+            finally:
+                producer.close()
+
+    def _producer(self, admin: Admin, topic: str) -> TransactionalProducer:
+        name = f"{self._app}-corrections-{topic}"
+        return TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin)
+
     def _sent(
         self, new: ConnectedApplication, topic: str, mine: Release, *, is_new: bool
     ) -> tuple[int, dict[str, int]]:
-        admin, staging, name = new.admin, staging_name(new.id, topic), f"{self._app}-corrections-{topic}"
+        admin, staging = new.admin, staging_name(new.id, topic)
         topic_id = admin.topic_ids([staging])[staging]
         tps = [TopicPartition(staging, number) for number in range(admin.partitions([staging])[staging])]
-        producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin)
+        producer = self._producer(admin, topic)
         try:
             # This order: fence others, make sure that none of them has taken the release over, and only then read.
             producer.init()

@@ -169,6 +169,8 @@ class Switch:
         if mine.step is not during:
             mine = self._cut(mine, old, new, during)
         else:
+            # They note their progress next to the offsets that the fence waits for, and may stay open for minutes.
+            self._corrections.interrupt(new)
             _fence(old, new)
             way_back = self._are_at_cut(mine, old, new)
             mine = mine if way_back else self._cut_again(mine, old, new)

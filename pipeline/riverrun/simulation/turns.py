@@ -333,6 +333,9 @@ class Turns:
         finally:
             # While it still has the turn: objects that it holds alone may wait when they are deleted.
             actor.function, actor.ready = None, _always
+            # It has killed its host itself, whose files its frames have held until now.
+            if actor.is_killed and actor.killer is None:
+                self._forget()
             actor.has_ended = True
             self._actors.remove(actor)
             successor = actor.killer or self._next()

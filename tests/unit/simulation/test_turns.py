@@ -175,6 +175,31 @@ def test_a_host_that_kills_itself_ends_at_once() -> None:
     assert not did
 
 
+class Held:
+    """An object that holds a file, in a circle of references, as stores are."""
+
+    def __init__(self, closed: list[str]) -> None:
+        self.circle, self._closed = self, closed
+
+    def __del__(self) -> None:
+        self._closed.append("closed")
+
+
+def test_files_of_a_host_that_kills_itself_are_closed_before_anything_else_happens() -> None:
+    closed: list[str] = []
+    with Turns(1) as turns:
+
+        def die() -> None:
+            held = Held(closed)
+            turns.sleep(1)
+            assert held.circle is held
+            turns.kill(turns.host)
+
+        host = turns.start_host("worker", die)
+        turns.wait_until(lambda: host.is_dead)
+        assert closed == ["closed"]
+
+
 def test_the_end_of_a_host_ends_the_hosts_that_it_has_started() -> None:
     with Turns(1) as turns:
         parent = turns.start_host("parent", lambda: turns.sleep(100))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun import LONG, STRING, Consumed, Grouped, Produced, StreamsBuilder
 from riverrun.config import StreamsConfig
-from riverrun.errors import BrokerError, RangeError, TaskMigratedError, UnderWayError
+from riverrun.errors import BrokerError, RangeError, TaskMigratedError, UnderWayError, UnknownOutcomeError
 from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.records import TopicPartition
 from riverrun.simulation.cluster import Cluster
@@ -480,7 +480,8 @@ class Story:
         error = host.error
         is_expected = error is None or isinstance(error, Killed | UnderWayError)
         # A run that hung for longer than its session finds that another one has taken its tasks over, or has continued them.
-        is_expected |= host in self.runs and isinstance(error, TaskMigratedError | RangeError)
+        # One whose brokers keep their answer for too long cannot know whether they have committed.
+        is_expected |= host in self.runs and isinstance(error, TaskMigratedError | RangeError | UnknownOutcomeError)
         # A host that meets no broker when it starts ends.
         if not is_expected and not (isinstance(error, BrokerError) and error.retriable):
             raise WrongError(name, "ended with an error") from error

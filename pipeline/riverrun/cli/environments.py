@@ -180,7 +180,7 @@ def _document(plan: EnvironmentPlan) -> dict[str, Any]:
             for each in plan.topics
         ],
         "vector": str(plan.vector),
-        "offsets": plan.records,
+        "offsets": plan.offsets,
         "size": plan.size,
         "lost": list(plan.lost),
         "left_out": list(plan.left_out),

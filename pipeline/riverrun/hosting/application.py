@@ -9,7 +9,7 @@ from riverrun.config import BOUNDED_ENGINES, BOUNDED_WALL_CLOCK
 from riverrun.errors import ConfigError
 from riverrun.processor.handlers import error_handlers
 from riverrun.processor.timestamps import timestamp_extractor
-from riverrun.runtime.context import Environment
+from riverrun.runtime.context import TaskEnvironment
 from riverrun.runtime.layout import TaskSpec, without_caches
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Application:
             sources=self.topology.source_topics,
         )
 
-    def environment(self, task: str) -> Environment:
+    def environment(self, task: str) -> TaskEnvironment:
         """Return the facts about this application that are available to processors of a task."""
         settings = {**self.config.streams.settings(), "application.id": self.id}
-        return Environment(settings, self.directory / task)
+        return TaskEnvironment(settings, self.directory / task)

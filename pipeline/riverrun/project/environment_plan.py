@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from riverrun.project.graph import Member, ProjectGraph, Write
 
 _LETTERS = "dead-letters"
+_LONGEST = 40
+"""Most characters of the name of an environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class EnvironmentPlan:
         members: Its members, in the order in which they are computed.
         topics: Its topics.
         vector: The offsets of external inputs up to which members process.
-        records: The offsets of external inputs that are left to process: an upper bound of records.
+        offsets: The number of offsets of external inputs that are left to process: an upper bound of records.
         size: The bytes that the public topics take up that these stand for; None if brokers do not say.
         lost: Records that brokers no longer have, as text.
         others: Members of the project that read what changes, and are no part of it.
@@ -111,7 +113,7 @@ class EnvironmentPlan:
     members: tuple[EnvironmentMember, ...]
     topics: tuple[EnvironmentTopic, ...]
     vector: OffsetVector
-    records: int
+    offsets: int
     size: int | None = None
     lost: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
@@ -129,7 +131,7 @@ class EnvironmentPlan:
         """Describe it line by line."""
         parts = [f"environment {self.name}", "members, in this order:", *(f"  {each}" for each in self.members)]
         parts += ["topics:", *(f"  {each}" for each in self.topics)]
-        parts.append(f"processes {counted(self.records, 'offset')} of external inputs, and what follows from them")
+        parts.append(f"processes {counted(self.offsets, 'offset')} of external inputs, and what follows from them")
         parts.append(f"up to {self.vector}")
         if self.size is not None:
             parts.append(f"the public topics that these stand for take up {self.size} bytes")
@@ -179,7 +181,7 @@ class EnvironmentPlanner:
             members=members,
             topics=topics,
             vector=wanted,
-            records=self._records(connected, wanted),
+            offsets=self._offsets(connected, wanted),
             size=self._size(topics),
             lost=tuple(dict.fromkeys(lost for each in connected for lost in self._lost(each, wanted))),
             others=tuple(f"{each} reads public topics alone" for each in below if not each.is_application),
@@ -319,7 +321,7 @@ class EnvironmentPlanner:
         topics = [topic for topic in connected.topology.source_topics if not topic.startswith(own)]
         return partitions_of(connected.admin, topics)
 
-    def _records(self, connected: Iterable[ConnectedApplication], vector: OffsetVector) -> int:
+    def _offsets(self, connected: Iterable[ConnectedApplication], vector: OffsetVector) -> int:
         total = 0
         for each in connected:
             tps = self._external(each)
@@ -386,6 +388,3 @@ def require_name(project: ProjectConfig, name: str) -> None:
     if taken:
         message = f"Application {taken[0]} is named like those of environments"
         raise ConfigError(message, hint=f"Choose a name that does not begin with {ENVIRONMENTS}")
-
-
-_LONGEST = 40

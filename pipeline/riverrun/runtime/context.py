@@ -62,7 +62,7 @@ class FailedRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class TaskEnvironment:
     """The part of the application that processors may see.
 
     Args:
@@ -133,7 +133,7 @@ class TaskContext:
     stream_punctuations: Punctuations = field(default_factory=Punctuations)
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)
     shared: dict[str, Any] = field(default_factory=dict)
-    environment: Environment = field(default_factory=Environment)
+    environment: TaskEnvironment = field(default_factory=TaskEnvironment)
     used_metrics: StreamsMetrics | None = None
 
     def times(self) -> tuple[int, ...]:

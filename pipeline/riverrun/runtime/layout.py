@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import TopicError, TopologyError
 from riverrun.processor.handlers import ErrorHandlers
 from riverrun.records import TaskId, TopicPartition
-from riverrun.runtime.context import Environment
+from riverrun.runtime.context import TaskEnvironment
 from riverrun.state.suppliers import changelog_config
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class TaskSpec:
     handlers: ErrorHandlers = field(default_factory=ErrorHandlers)
     timestamp_extractor: TimestampExtractor | None = None
     max_task_idle_ms: int = 0
-    environment: Environment = field(default_factory=Environment)
+    environment: TaskEnvironment = field(default_factory=TaskEnvironment)
     dead_letters: str | None = None
     sources: tuple[str, ...] = ()
 

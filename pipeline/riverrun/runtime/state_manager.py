@@ -13,7 +13,7 @@ from riverrun.processor.handlers import DropReason, ErrorHandlers
 from riverrun.processor.operator import Closes
 from riverrun.records import counted
 from riverrun.runtime.compile import instantiate, watched
-from riverrun.runtime.context import GLOBAL_TASK, Environment, TaskContext
+from riverrun.runtime.context import GLOBAL_TASK, TaskContext, TaskEnvironment
 from riverrun.runtime.failures import Failures, user_code
 from riverrun.runtime.inputs import RecordQueue
 from riverrun.runtime.node_context import NodeContext
@@ -68,12 +68,12 @@ class GlobalState:
         backend: StateBackend,
         clock: Clock,
         handlers: ErrorHandlers | None = None,
-        environment: Environment | None = None,
+        environment: TaskEnvironment | None = None,
         watch: Watch | None = None,
     ) -> None:
         self._watch = watch
         self._first: FailedRecord | None = None
-        self._context = TaskContext(clock, environment=environment or Environment())
+        self._context = TaskContext(clock, environment=environment or TaskEnvironment())
         self._failures = Failures(handlers or ErrorHandlers(), self._context, GLOBAL_TASK, _not_sent)
         self._backend = backend
         self._lines = topology.lines

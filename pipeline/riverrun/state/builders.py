@@ -28,10 +28,9 @@ class Stores:
     """Descriptions of stores (`org.apache.kafka.streams.state.Stores`). They open no store.
 
     `key_value_store` and similar methods return builders, which processors refer to by name, or pass to `get_state_store`
-    for a store with its types. `persistent_…`,
-    `in_memory_…` and `lru_map` return suppliers without serdes: for `Materialized` and `StreamJoined`, or as the first
-    argument of `key_value_store`. Where Kafka Streams needs a supplier for each builder, a name is enough here:
-    `persistent=False` keeps the store in memory.
+    for a store with its types. `persistent_…`, `in_memory_…` and `lru_map` return suppliers without serdes: for
+    `Materialized` and `StreamJoined`, or as the first argument of `key_value_store`. Where Kafka Streams needs a supplier
+    for each builder, a name is enough here: `persistent=False` keeps the store in memory.
 
     >>> from riverrun.serde.serdes import LONG, STRING
     >>> Stores.key_value_store("Counts", STRING, LONG).name

@@ -12,7 +12,7 @@ from riverrun.errors import ConfigError, InvalidStateStoreError, SetAsideError, 
 from riverrun.processor.handlers import error_handlers, global_error_handlers
 from riverrun.processor.timestamps import timestamp_extractor
 from riverrun.records import RawRecord, TaskId, TopicPartition
-from riverrun.runtime.context import GLOBAL_TASK, Environment
+from riverrun.runtime.context import GLOBAL_TASK, TaskEnvironment
 from riverrun.runtime.layout import TaskSpec, plan_layout, without_caches
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.recorded_answers import AnsweredLookups, RecordingLookups, answers_of
@@ -205,8 +205,8 @@ class TopologyTestDriver:
         topology = with_places(topology, application_id, self._registry)
         configs = {**settings.settings(), "application.id": application_id}
 
-        def environment(task: str) -> Environment:
-            return Environment(configs, Path(settings.state_dir) / application_id / task)
+        def environment(task: str) -> TaskEnvironment:
+            return TaskEnvironment(configs, Path(settings.state_dir) / application_id / task)
 
         global_handlers, handlers = global_error_handlers(settings), error_handlers(settings)
         if caching:
@@ -570,7 +570,7 @@ def _task_specs(
     topology: Topology,
     settings: StreamsConfig,
     application_id: str,
-    environment: Callable[[str], Environment],
+    environment: Callable[[str], TaskEnvironment],
     handlers: ErrorHandlers,
 ) -> Iterator[TaskSpec]:
     """Return the description of each task; a task of patterns that match nothing yet has no inputs."""

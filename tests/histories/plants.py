@@ -412,8 +412,14 @@ PLANTS = (
     _plant(
         "poll-skips-after-an-error",
         "A poll with an error discards the records that came with it.",
-        (_CONSUMER, "                self._read_again(messages)\n", ""),
+        (_CONSUMER, "                self._read_again(messages)\n                raise\n", "                raise\n"),
         tests="simulation/test_projects.py test_kafka_errors.py hosting/tasks",
+    ),
+    _plant(
+        "missing-offsets-outlive-assignments",
+        "An offset that an earlier assignment missed ends a later one.",
+        (_CONSUMER, "        if low <= asked <= high:\n            return\n", ""),
+        tests="simulation/test_logs.py",
     ),
     _plant(
         "uncommitted-records-are-read",

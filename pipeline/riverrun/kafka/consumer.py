@@ -228,10 +228,13 @@ class RecordConsumer:
         ends: dict[TopicPartition, int] = {}
         if any(map(Message.error, messages)):
             try:
-                self._note_errors(messages, ends)
+                is_outdated = self._note_errors(messages, ends)
             except StreamsError:
                 self._read_again(messages)
                 raise
+            if is_outdated:
+                self._read_again(messages)
+                return {}, {}
             messages = [message for message in messages if message.error() is None]
         found = _by_partition(messages, self._ever_assigned)
         self._assigned |= {tp: part[-1].offset() + 1 for tp, part in found.items() if tp in self._assigned}
@@ -245,38 +248,52 @@ class RecordConsumer:
                 messages += self._consumer.consume(max_records - len(messages), 0)
         return messages
 
-    def _note_errors(self, messages: list[Message], ends: dict[TopicPartition, int]) -> None:
+    def _note_errors(self, messages: list[Message], ends: dict[TopicPartition, int]) -> bool:
+        """Handle errors and ends of partitions; return whether an error is about an earlier assignment."""
+        is_outdated = False
         for message in messages:
-            if (error := message.error()) is not None:
-                self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
+            error = message.error()
+            if error is None:
+                continue
+            tp = TopicPartition(message.topic(), message.partition())
+            if error.code() == librdkafka.PARTITION_EOF:
+                ends[tp] = message.offset()
+            elif error.code() in {librdkafka.AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
+                self._require_offset(tp)
+                is_outdated = True
+            # The library reconnects to unreachable brokers by itself.
+            elif error.code() not in UNREACHABLE | BUSY:
+                # Errors without a partition concern the group.
+                what = tp if tp.topic else f"as a consumer of group {_SETTINGS['group.id']}"
+                raise streams_error(error, f"read {what}")
+        return is_outdated
 
     def _read_again(self, messages: list[Message]) -> None:
         """Seek back to the positions before these messages, which are discarded; ends will be reported again."""
         places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
         starts = {tp: self._assigned[tp] for tp in set(starmap(TopicPartition, places)) & self._assigned.keys()}
+        paused = starts.keys() & self._paused
         self.unassign(starts)
         self.assign(starts)
+        self.pause(paused)
 
-    def _note(self, tp: TopicPartition, error: KafkaError, offset: int, ends: dict[TopicPartition, int]) -> None:
-        """Handle a message that is an error or the end of a partition."""
-        if error.code() == librdkafka.PARTITION_EOF:
-            ends[tp] = offset
-        # The library reconnects to unreachable brokers by itself.
-        elif error.code() not in UNREACHABLE | BUSY:
-            self._refuse(tp, error)
+    def _require_offset(self, tp: TopicPartition) -> None:
+        """Require that the next offset of a partition exists, of which the library has reported that it does not.
 
-    def _refuse(self, tp: TopicPartition, error: KafkaError) -> None:
-        if error.code() in {librdkafka.AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
-            with mapped_errors(f"look up the offsets of {tp}"):
-                low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
-            asked = self._assigned.get(tp)
-            message = f"{tp} has offsets {low} to {high}; offset {asked} does not exist"
-            # `_read_again` must not assign it once more: it would only fail again.
-            self.unassign([tp])
-            raise MissingOffsetError(message, topic=tp.topic, partition=tp.partition, hint=_GONE)
-        # Errors without a partition concern the group.
-        what = tp if tp.topic else f"as a consumer of group {_SETTINGS['group.id']}"
-        raise streams_error(error, f"read {what}")
+        The library delivers this error to a later assignment, too, unlike all others and records (librdkafka,
+        `rd_kafka_offset_reset`: version 0). Such an error says nothing about the position now.
+        """
+        asked = self._assigned.get(tp)
+        if asked is None:
+            return
+        with mapped_errors(f"look up the offsets of {tp}"):
+            low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
+        if low <= asked <= high:
+            return
+        # `_read_again` must not assign it once more: it would only fail again.
+        self.unassign([tp])
+        message = f"{tp} has offsets {low} to {high}; offset {asked} does not exist"
+        raise MissingOffsetError(message, topic=tp.topic, partition=tp.partition, hint=_GONE)
 
 
 def _named(tps: Iterable[TopicPartition]) -> list[ClientTopicPartition]:

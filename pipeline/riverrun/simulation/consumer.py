@@ -117,7 +117,9 @@ class MemoryConsumer:
         """Stop reading these partitions."""
         with self._brokers.waiting:
             for tp in _named(partitions):
-                self._readers.pop(tp, None)
+                reader = self._readers.pop(tp, None)
+                if reader is not None and self._has_lost_its_offset(tp, reader):
+                    self._events.append(_lost(tp, reader))
 
     def pause(self, partitions: list[ClientTopicPartition]) -> None:
         """Return no records of these partitions."""
@@ -290,11 +292,18 @@ class MemoryConsumer:
             return False
         if reader.position < 0 or not self._brokers.topics.has(*tp):
             return True
-        log = self._brokers.topics.log(*tp)
-        end = log.readable_end(committed=self._reads_committed)
-        if not log.start <= reader.position <= log.end or reader.position < end:
+        if self._has_lost_its_offset(tp, reader):
+            return True
+        end = self._brokers.topics.log(*tp).readable_end(committed=self._reads_committed)
+        if reader.position < end:
             return True
         return self._reports_ends and reader.eof != reader.position
+
+    def _has_lost_its_offset(self, tp: TopicPartition, reader: _Reader) -> bool:
+        if reader.is_stopped or reader.position < 0 or not self._brokers.topics.has(*tp):
+            return False
+        log = self._brokers.topics.log(*tp)
+        return not log.start <= reader.position <= log.end
 
     def _fetch(self, found: list[Message], count: int) -> None:
         """Read of one partition after the other, beginning with the one that has waited longest."""
@@ -371,12 +380,9 @@ class MemoryConsumer:
             return
         if error.code == KafkaError.UNSTABLE_OFFSET_COMMIT:
             return
-        is_lost = error.code == KafkaError.OFFSET_OUT_OF_RANGE
-        reported = RefusedError(librdkafka.AUTO_OFFSET_RESET if is_lost else error.code)
         reader.is_stopped = True
-        found.append(
-            Message(topic=tp.topic, partition=tp.partition, offset=reader.position, error=as_kafka_error(reported))
-        )
+        is_lost = error.code == KafkaError.OFFSET_OUT_OF_RANGE
+        found.append(_lost(tp, reader) if is_lost else _failed(tp, reader, error))
 
     def _time_kind(self, topic: str) -> int:
         stamps = self._brokers.topics.topic(topic).config["message.timestamp.type"] == "LogAppendTime"
@@ -411,6 +417,14 @@ class MemoryConsumer:
         new = {TopicPartition(tp.topic, tp.partition): NewOffset(tp.offset, tp.metadata or "") for tp in offsets}
         commit = partial(self._brokers.commit_offsets, self._group, caller, new)
         self._line.patiently("OffsetCommit", commit, self._session_s)
+
+
+def _lost(tp: TopicPartition, reader: _Reader) -> Message:
+    return _failed(tp, reader, RefusedError(librdkafka.AUTO_OFFSET_RESET))
+
+
+def _failed(tp: TopicPartition, reader: _Reader, error: RefusedError) -> Message:
+    return Message(topic=tp.topic, partition=tp.partition, offset=reader.position, error=as_kafka_error(error))
 
 
 def _message(tp: TopicPartition, entry: LogEntry, kind: int) -> Message:

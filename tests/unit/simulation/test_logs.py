@@ -185,6 +185,27 @@ def test_deleted_records_are_gone_and_reading_them_is_an_error(cluster: Cluster,
     assert (log.start(), log.end(), log.values(5)) == (5, 5, [])
 
 
+@pytest.mark.parametrize("position", [3, 4, 5])
+def test_a_missing_offset_of_an_earlier_assignment_says_nothing_of_a_later_one(
+    cluster: Cluster, unique: str, position: int
+) -> None:
+    log, now = new_partition(cluster, unique), cluster.now_ms()
+    log.write(*((b"k", b"%d" % n, now) for n in range(5)))
+    log.admin.delete_records({log.tp: 3})
+    consumer = RecordConsumer(cluster.kafka)
+    # Several times: the library may or may not have heard of it before it is told to stop.
+    for missing in (1, 9, 2, 1):
+        consumer.assign({log.tp: missing})
+        consumer.unassign([log.tp])
+    consumer.assign({log.tp: position})
+    consumer.pause([log.tp])
+    assert not consumer.poll(10, 0.3).records
+    consumer.resume([log.tp])
+    found, end = until_end(consumer, log.tp)
+    assert ([record.offset for record in found], end) == ([*range(position, 5)], 5)
+    consumer.close()
+
+
 def test_records_of_compacted_topics_cannot_be_deleted(cluster: Cluster, unique: str) -> None:
     log = new_partition(cluster, unique, cleanup_policy="compact")
     log.write((b"k", b"v", cluster.now_ms()))

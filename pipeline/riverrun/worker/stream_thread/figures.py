@@ -60,9 +60,6 @@ class GlobalTables:
         self._kept_ms = FOREVER_MS
         self._looked_at = 0.0
 
-    def reads(self, topic: str) -> bool:
-        return self.state is not None and topic in self.state.topics
-
     @property
     def stores(self) -> Mapping[str, Any]:
         """Return the stores by name; empty before they are filled."""

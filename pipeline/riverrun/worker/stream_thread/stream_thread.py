@@ -293,9 +293,6 @@ class StreamThread:
         except MissingOffsetError as error:
             active = self._fetching.reader_of(TopicPartition(error.topic, error.partition))
             if active is None:
-                # Of a task that has just been closed.
-                if not self._tables.reads(error.topic):
-                    return
                 known = self._tables.topic_ids
                 require_same(self._topics.application, known.items(), found_ids(self._topics.connected.admin, known))
                 hint = "Start again: the global table is then filled from its topic."

@@ -21,20 +21,18 @@ class Attempts:
     """The parts of one task that outlive its attempts.
 
     Args:
+        may_be_needed: True if a handler may set a record aside. Otherwise nothing is noted, which takes a tenth of the time.
         added: The records that were added and are not committed.
         dropped: Records that attempts before the present one have dropped, by reason.
     """
 
     ports: Ports
+    may_be_needed: bool
     added: list[tuple[TopicPartition, RawRecord]] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     _offsets: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
     _aside: tuple[SetAside, ...] = ()
     _dropped: Counter[str] = field(default_factory=Counter)
-
-    def may_be_needed(self, task: Task) -> bool:
-        """Return whether a record may be set aside."""
-        return task.spec.handlers.processing is not None or task.spec.handlers.production is not None
 
     def committed(self, task: Task, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Note a commit."""

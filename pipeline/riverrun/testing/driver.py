@@ -243,7 +243,8 @@ class TopologyTestDriver:
                 lookups=self._lookups,
             )
             self._tasks[spec.id] = Task(spec, ports)
-            self._attempts[spec.id] = Attempts(ports)
+            sets_aside = spec.handlers.processing is not None or spec.handlers.production is not None
+            self._attempts[spec.id] = Attempts(ports, sets_aside)
             for tp in spec.inputs:
                 self._readers.setdefault(tp.topic, []).append(spec.id)
         if isinstance(self._lookups, AnsweredLookups):
@@ -498,7 +499,8 @@ class TopologyTestDriver:
             self._global.apply(tp, [record], record.offset + 1)
         for task_id in self._readers_of(topic):
             self._tasks[task_id].add_records(tp, [record])
-            self._attempts[task_id].added.append((tp, record))
+            if (attempts := self._attempts[task_id]).may_be_needed:
+                attempts.added.append((tp, record))
             self._process(task_id)
 
     def _process(self, task_id: TaskId) -> None:
@@ -534,12 +536,14 @@ class TopologyTestDriver:
 
     def _commit(self, task: Task) -> None:
         # Metadata take a fifth of the time, and only another attempt reads them.
-        commit = task.prepare_commit(with_metadata=self._attempts[task.spec.id].may_be_needed(task))
+        attempts = self._attempts[task.spec.id]
+        commit = task.prepare_commit(with_metadata=attempts.may_be_needed)
         ends = {tp: len(self._topics.logs[tp.topic]) for tp in commit.changelogs}
         task.post_commit(ends)
         self._topics.commit()
         self._lookups.commit(commit.offsets)
-        self._attempts[task.spec.id].committed(task, commit.offsets)
+        if attempts.may_be_needed:
+            attempts.committed(task, commit.offsets)
 
 
 def _lookups(

@@ -107,6 +107,7 @@ class Cluster:
         with ExitStack() as stack:
             _OPEN.append(self)
             stack.callback(_OPEN.clear)
+            stack.callback(self._forget)
             self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="riverrun-")))
             stack.enter_context(self.turns)
             stack.enter_context(simulated(self.turns, also=_stand_ins(self.turns)))
@@ -258,6 +259,10 @@ class Cluster:
             if (error := _failure(host)) is not None:
                 message = f"Host {host.name!r} has failed, with seed {self.turns.seed}: {type(error).__name__}: {error}"
                 raise StreamsError(message) from error
+
+    def _forget(self) -> None:
+        # Their finalizers hold consumers, which hold the brokers and so this cluster: together they would live for ever.
+        del self._admin, self._producer
 
     def _close_producer(self) -> None:
         if not self.turns.is_stuck:

@@ -158,9 +158,19 @@ class Turns:
             thread.join(self._stuck_s)
         left = [thread.name for thread in self._threads if thread.is_alive()]
         del self._own.actor
+        if error is None:
+            self._let_go()
         if left and error is None:
             message = f"Seed {self.seed}: these actors have not ended: {', '.join(left)}"
             raise StuckTurnError(message)
+
+    def _let_go(self) -> None:
+        """Forget what actors had: it refers to this, and would live for as long as anything that looks at the clock."""
+        self._main.ready = _always
+        self._main.host.at_end.clear()
+        for _, failed in self.errors:
+            # Frames hold all that their functions could see.
+            failed.__traceback__ = failed.__context__ = failed.__cause__ = None
 
     def _note_unraisable(self, raised: sys.UnraisableHookArgs) -> None:
         # Objects of killed hosts may want to close what they have.

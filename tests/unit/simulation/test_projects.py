@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
+import weakref
 from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -107,6 +109,26 @@ def test_a_killed_worker_loses_nothing_and_counts_nothing_twice(seed: int) -> No
         cluster.start_worker(views.app, "second")
         views.write()
         cluster.wait_until(views.is_exact, timedelta(minutes=5))
+
+
+def a_past() -> weakref.ref[Cluster]:
+    """A cluster that has been left, with runs, a killed host, and a host that ended with an error that was looked at."""
+    with Cluster(seed=1) as cluster:
+        views = Views(cluster)
+        views.write()
+        views.app.run()
+        cluster.start_worker(views.app).kill()
+        failing = cluster.start("failing", lambda: 1 // len(views.found))
+        cluster.wait_until(lambda: not failing.is_alive, timedelta(minutes=5))
+        assert failing.error is not None
+        views.app.run()
+    return weakref.ref(cluster)
+
+
+def test_nothing_is_left_of_clusters_that_were_left() -> None:
+    past = a_past()
+    gc.collect()
+    assert past() is None
 
 
 def test_a_worker_that_was_suspended_for_long_does_not_count_again(cluster: Cluster, views: Views) -> None:

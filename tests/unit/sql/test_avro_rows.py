@@ -56,7 +56,10 @@ def test_rows_are_those_that_the_library_reads(data: Any) -> None:
         read = generated_reader(writer, None, row_of(columns.fields, writer), plain)
     except NotGenerated:
         assume(False)
-    assert result(read, raw) == result(plain, raw)
+    expected = result(plain, raw)
+    # In unions the library writes texts as UUIDs that are none, and then cannot read them. Fields without a column are skipped.
+    assume(expected != (ValueError, "badly formed hexadecimal UUID string"))
+    assert result(read, raw) == expected
 
 
 LINE = {

@@ -233,6 +233,10 @@ def test_topics_are_created_and_listed_with_the_command_once_the_broker_runs(
     assert admin.partitions(["clicks", "counts"]) == {"clicks": 3, "counts": 3}
     assert admin.topic_config("clicks")["retention.ms"] == "5"
     assert topic("list", "cl")[1].endswith("clicks: 3 partitions\n")
+    code, shown = topic("create", "clicks", "pages", "--partitions", "3", "--config", "retention.ms=9")
+    assert code == 0
+    assert shown.endswith("pages: 3 partitions\nclicks: exists with 3 partitions, and keeps its settings\n")
+    assert (admin.topic_config("clicks")["retention.ms"], admin.topic_config("pages")["retention.ms"]) == ("5", "9")
     code, shown = topic("create", "clicks")
     assert (code, "clicks has 3 partitions, not 4" in shown) == (1, True)
 

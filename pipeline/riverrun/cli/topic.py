@@ -78,13 +78,17 @@ def create(
         list[str] | None, typer.Option("--config", "-c", help="Setting of the topics, name=value.")
     ] = None,
 ) -> None:
-    """Create topics. One that exists must have this number of partitions."""
+    """Create topics. One that exists must have this number of partitions, and keeps its settings."""
     from riverrun.kafka.admin import TopicSpec
 
     settings = dict(_pair(each) for each in config or [])
     admin = settings_of(context).project().cluster.admin
-    admin.create_topics(TopicSpec(name, partitions, settings, replication_factor) for name in topics)
-    echo(f"{', '.join(topics)}: {counted(partitions, 'partition')}")
+    existed = admin.create_topics(TopicSpec(name, partitions, settings, replication_factor) for name in topics)
+    size = counted(partitions, "partition")
+    if new := [name for name in topics if name not in existed]:
+        echo(f"{', '.join(new)}: {size}")
+    for name in sorted(existed):
+        echo(f"{name}: exists with {size}, and keeps its settings")
 
 
 @app.command("list")

@@ -215,12 +215,13 @@ class Admin:
             topics = self._client.list_topics(timeout=REQUEST_SECONDS).topics
         return sorted(name for name in topics if name.startswith(prefix))
 
-    def create_topics(self, specs: Iterable[TopicSpec]) -> None:
-        """Create the topics that do not exist, and wait until they can be used."""
+    def create_topics(self, specs: Iterable[TopicSpec]) -> set[str]:
+        """Create the topics that do not exist, and wait until they can be used. Return the names of those that existed."""
         wanted = {spec.name: spec for spec in specs}
         for spec in wanted.values():
             _check_spec(spec)
         known = self.partitions(wanted)
+        existed = set(known)
         new = [
             NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.config))
             for s in wanted.values()
@@ -242,6 +243,7 @@ class Admin:
             if known[name] != spec.partitions:
                 message = f"Existing topic {name} has {counted(known[name], 'partition')}, not {spec.partitions}"
                 raise TopicError(message, hint=_OTHER_PARTITIONS)
+        return existed
 
     def add_partitions(self, counts: Mapping[str, int]) -> None:
         """Raise topics' partition counts to those given, and wait until all brokers that answer know them."""

@@ -16,6 +16,7 @@ import httpx
 import pytest
 import yaml
 
+from riverrun.records import TopicPartition
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -26,15 +27,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "docker" / "kubernetes"
 FILES = sorted(path for path in MANIFESTS.rglob("*.yaml") if path.name != "kustomization.yaml")
+OF_KUBERNETES = [path for path in FILES if "keda.sh" not in path.read_text()]
 OBJECTS: dict[str, Any] = {path.stem: yaml.safe_load(path.read_text()) for path in FILES}
 WORKERS = OBJECTS["stateful-set"]["spec"]
 POD = WORKERS["template"]["spec"]
 RUN = OBJECTS["cron-job"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+TRIGGERS = [trigger["metadata"] for trigger in OBJECTS["scaled-object"]["spec"]["triggers"]]
 PROJECT = MANIFESTS / "application" / "streams.toml"
 SECRETS = ("token", "read-token")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", OF_KUBERNETES, ids=lambda path: path.stem)
 def test_a_manifest_is_what_kubernetes_knows(path: Path) -> None:
     validate = pytest.importorskip("kubernetes_validate")
     validate.validate(yaml.safe_load(path.read_text()), "1.34", strict=True)
@@ -47,7 +50,7 @@ def test_kustomizations_name_each_manifest() -> None:
         generated = [name for each in content.get("configMapGenerator", ()) for name in each["files"]]
         named |= {(path.parent / name).resolve() for name in (*content["resources"], *generated)}
     assert {path for path in named if path.is_file()} == {*FILES, PROJECT}
-    assert {path for path in named if path.is_dir()} == {MANIFESTS / "application"}
+    assert {path for path in named if path.is_dir()} == {MANIFESTS / "application", MANIFESTS / "workers"}
 
 
 def test_what_pods_mount_and_what_selects_them_exists() -> None:
@@ -69,6 +72,19 @@ def test_what_pods_mount_and_what_selects_them_exists() -> None:
         }
     (claim,) = [volume["persistentVolumeClaim"] for volume in RUN["volumes"] if "persistentVolumeClaim" in volume]
     assert claim["claimName"] == OBJECTS["state"]["metadata"]["name"]
+
+
+def test_what_scales_workers_is_theirs() -> None:
+    scaled = OBJECTS["scaled-object"]["spec"]
+    workers = OBJECTS["stateful-set"]
+    assert scaled["scaleTargetRef"] == {"kind": workers["kind"], "name": workers["metadata"]["name"]}
+    kustomization = yaml.safe_load((MANIFESTS / "scaling" / "kustomization.yaml").read_text())
+    (patch,) = kustomization["patches"]
+    assert patch["target"] == scaled["scaleTargetRef"]
+    assert yaml.safe_load(patch["patch"]) == [{"op": "remove", "path": "/spec/replicas"}]
+    project = tomllib.loads(PROJECT.read_text())
+    assert {trigger["bootstrapServers"] for trigger in TRIGGERS} == {project["kafka"]["bootstrap.servers"]}
+    assert {trigger["consumerGroup"] for trigger in TRIGGERS} == {f"delays-{project['apps']['delays']['version']}"}
 
 
 def test_pods_run_images_of_the_dockerfile_as_its_user() -> None:
@@ -180,7 +196,7 @@ def logs(pods: list[Pod]) -> str:
 
 
 @pytest.mark.broker
-def test_a_replaced_pod_finds_its_tasks_and_its_state(pods: list[Pod]) -> None:
+def test_a_replaced_pod_finds_its_tasks_and_its_state(pods: list[Pod], broker: Broker, unique: str) -> None:
     for each in pods:
         each.start()
     pod_logs = partial(logs, pods)
@@ -195,7 +211,24 @@ def test_a_replaced_pod_finds_its_tasks_and_its_state(pods: list[Pod]) -> None:
     pods[1].start()
     until(lambda: pods[1].passes("readinessProbe") and are_settled(pods), "had its tasks again", pod_logs)
     assert [each.status()["active"] for each in pods] == before
+    flight = b'{"carrier": "UA", "number": 1, "origin": "EWR", "dest": "IAH", "departed_ms": 1, "dep_delay": 2}'
+    broker.write("flights", [(b"%d" % number, flight, 1) for number in range(20)])
+    # An end of a transaction is no record, and counts as one here.
+    until(lambda: all(lag <= 4 for lag in lags(broker, unique).values()), "committed what is read", pod_logs)
     assert [each.terminate() for each in pods] == [0, 0]
+
+
+def lags(broker: Broker, app: str) -> dict[str, int]:
+    """What the triggers measure: how far the ends of topics are beyond the offsets of the group, by topic."""
+    topics = [trigger["topic"].replace("delays-v1", f"{app}-v1") for trigger in TRIGGERS]
+    admin = broker.admin()
+    tps = [TopicPartition(topic, number) for topic in topics for number in range(4)]
+    committed = admin.committed(f"{app}-v1", tps)
+    ends = admin.end_offsets(tps)
+    found = dict.fromkeys(topics, 0)
+    for tp in tps:
+        found[tp.topic] += ends[tp] - committed[tp].offset if tp in committed else ends[tp]
+    return found
 
 
 def are_settled(pods: list[Pod]) -> bool:

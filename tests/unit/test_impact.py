@@ -24,6 +24,7 @@ from riverrun import (
     Produced,
     Repartitioned,
     Riverrun,
+    RollingWindows,
     SessionWindows,
     SlidingWindows,
     StreamJoined,
@@ -216,6 +217,9 @@ MUST: dict[str, Built] = {
         .windowed_by(CountWindows.of(1))
         .reduce(pair, Materialized(STRING, STRING))
         .to("out", OUT)
+    ),
+    "rolling windows": lambda b: (
+        texts(b).group_by_key(GROUPED).windowed_by(RollingWindows.of(HOUR)).reduce(pair).to("out", OUT)
     ),
     "a join of streams": lambda b: joined_streams(b).to("out", OUT),
     "a stream without repetitions": lambda b: deduplicated(b).to("out", OUT),

@@ -40,6 +40,7 @@ from riverrun.serde.api import field_names
 from riverrun.windows import (
     CalendarWindows,
     CountWindows,
+    RollingWindows,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
@@ -152,7 +153,7 @@ ANY_SIDE = one_of(
 
 
 def _windows(given: object) -> str | None:
-    if isinstance(given, TimeWindows | UnlimitedWindows | CountWindows) or type(given) in {
+    if isinstance(given, TimeWindows | UnlimitedWindows | CountWindows | RollingWindows) or type(given) in {
         SlidingWindows,
         SessionWindows,
         CalendarWindows,
@@ -163,7 +164,9 @@ def _windows(given: object) -> str | None:
     if isinstance(given, Windows) and not isinstance(given, type):
         return None
     name = given.__name__ if isinstance(given, type) else repr(given)
-    kinds = "TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows"
+    kinds = (
+        "TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows, CountWindows, RollingWindows"
+    )
     return f"must be {kinds} or your own Windows, not {name}"
 
 

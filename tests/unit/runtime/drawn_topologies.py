@@ -34,6 +34,7 @@ from riverrun import (
     Produced,
     Quantile,
     Repartitioned,
+    RollingWindows,
     Serde,
     SessionWindows,
     SlidingWindows,
@@ -346,6 +347,12 @@ class Drawing:
         found = windows.aggregate(initializer, aggregator, self.stored(serde))
         self.streams.append(found.map_values(lambda value: short(f"{value}")))
 
+    def in_rolling_windows(self) -> None:
+        most = self.pick(1, 3) if self.chance(0.5) else None
+        windows = RollingWindows.of(ms(self.pick(0, 20)), records=most, grace=ms(self.pick(0, 20)))
+        found = self.grouped().windowed_by(windows).reduce(reduced, Materialized(logging=self.chance(0.8)))
+        self.streams.append(found)
+
     def grouped(self) -> Any:
         if self.chance(0.5):
             return self.stream().group_by_key(Grouped(STRING, STRING, name=self.name("by-key")))
@@ -617,6 +624,7 @@ STEPS = [
     "process_with_timers",
     "expiring_rows",
     "in_count_windows",
+    "in_rolling_windows",
 ]
 
 

@@ -47,6 +47,7 @@ from riverrun.dsl.options import (
     StreamJoined,
     TableJoined,
 )
+from riverrun.dsl.patterns import Pattern
 from riverrun.dsl.suppressed import BufferConfig, Suppressed
 from riverrun.dsl.windowed_streams import SessionWindowedKStream, TimeWindowedKStream
 from riverrun.errors import (
@@ -205,6 +206,7 @@ __all__ = [
     "Min",
     "Named",
     "OffsetVector",
+    "Pattern",
     "Printed",
     "ProcessingError",
     "ProcessingExceptionHandler",

@@ -21,6 +21,7 @@ from riverrun import (
     JoinWindows,
     Materialized,
     Named,
+    Pattern,
     Produced,
     Repartitioned,
     Riverrun,
@@ -220,6 +221,12 @@ MUST: dict[str, Built] = {
     ),
     "rolling windows": lambda b: (
         texts(b).group_by_key(GROUPED).windowed_by(RollingWindows.of(HOUR)).reduce(pair).to("out", OUT)
+    ),
+    "a pattern": lambda b: (
+        texts(b)
+        .match(Pattern.begin("any", bool), within=HOUR, grace=timedelta(0), materialized=Materialized(STRING))
+        .map_values(str)
+        .to("out", OUT)
     ),
     "a join of streams": lambda b: joined_streams(b).to("out", OUT),
     "a stream without repetitions": lambda b: deduplicated(b).to("out", OUT),

@@ -176,6 +176,7 @@ RETRY = optional(
     one_of("Retry", wanted="a Retry", hint=lambda given: f"Retry(attempts={given})" if isinstance(given, int) else None)
 )
 JOIN_WINDOWS = one_of("JoinWindows", wanted="JoinWindows")
+PATTERN = one_of("Pattern", wanted="a Pattern", hint=lambda _given: "Pattern.begin(name, predicate)")
 STORE_SUPPLIER = optional(one_of("StoreSupplier", wanted="a supplier from Stores"))
 TOPICS = Kind(
     "a topic, several, or a compiled pattern",

@@ -17,6 +17,7 @@ from riverrun.operators.joins import (
 )
 from riverrun.operators.late_records import LateRecords
 from riverrun.operators.lookups import StreamLookup
+from riverrun.operators.patterns import StreamMatch
 from riverrun.operators.rolling import StreamRolling
 from riverrun.operators.sessions import StreamSessionWindowAggregate
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
@@ -49,7 +50,7 @@ _TWICE: tuple[tuple[tuple[type, ...], Use, Arrival], ...] = (
         Arrival.ROWS,
     ),
     ((StreamStreamJoin, StreamSelfJoin), Use.JOINS, Arrival.FURTHER),
-    ((StreamRolling,), Use.COUNTS, Arrival.FURTHER),
+    ((StreamRolling, StreamMatch), Use.COUNTS, Arrival.FURTHER),
     ((StreamDeduplicate,), Use.REMEMBERS, Arrival.FURTHER),
 )
 """Operators that keep something of each record of a stream, and how corrections leave them."""

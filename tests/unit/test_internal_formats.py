@@ -10,6 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from riverrun import BYTES, LONG, STRING, Windowed, session_windowed
+from riverrun.operators.count_windows import Filling, OpenWindows, open_windows
+from riverrun.operators.patterns import Candidate, candidates
+from riverrun.operators.rolling import values_of_a_time
 from riverrun.records import Change, RecordMetadata
 from riverrun.serde.foreign_key import (
     Instruction,
@@ -60,6 +63,21 @@ FORMATS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any], list[An
         RESPONSE.serialize,
         RESPONSE.deserialize,
         [SubscriptionResponse(HASH, "value", None), SubscriptionResponse(None, None, None)],
+    ),
+    "open windows": (
+        open_windows(STRING).serialize,
+        open_windows(STRING).deserialize,
+        [OpenWindows(1, (Filling(2, b"ab"), Filling(1, None))), OpenWindows(0, ())],
+    ),
+    "values of a time": (
+        values_of_a_time(STRING).serialize,
+        values_of_a_time(STRING).deserialize,
+        [(), (b"", b"a")],
+    ),
+    "candidates": (
+        candidates(STRING).serialize,
+        candidates(STRING).deserialize,
+        [(Candidate(5, 3, b"a"), Candidate(6, 0, b"")), (Candidate(0, 2**32 - 1, b"abc"),)],
     ),
     "list": (encode_list, decode_list, [[], [b"", b"a"], [b"abc"] * 5]),
     "join key": (

@@ -87,10 +87,19 @@ def _written(windows: OpenWindows) -> bytes:
 
 
 def _known(data: bytes) -> OpenWindows:
+    try:
+        return _decoded(data)
+    except struct.error as error:
+        raise ValueError(f"{len(data)} bytes are too few for windows by count: {error}") from error
+
+
+def _decoded(data: bytes) -> OpenWindows:
     (until_next,), place, filling = _NUMBER.unpack_from(data), _NUMBER.size, list[Filling]()
     while place < len(data):
         records, length = _HEAD.unpack_from(data, place)
         place += _HEAD.size
+        if not -1 <= length <= len(data) - place:
+            raise ValueError(f"an aggregate of {length} bytes does not fit into {len(data)} bytes of windows by count")
         filling.append(Filling(records, None if length < 0 else data[place : place + length]))
         place += max(length, 0)
     return OpenWindows(until_next, tuple(filling))

@@ -1,9 +1,9 @@
 """Patterns of records per key: forwards the records of each match, by the names of the pattern's elements.
 
-The store has, for each key, the records from the first one that may begin a match:
+The store has, for each key, the list of records from the first one that may begin a match (`serde.internal`):
 
 ```
-(int64 time ++ int32 bits of the predicates that it satisfies ++ int32 length ++ value)*
+int64 time ++ int32 bits of the predicates that it satisfies ++ value
 ```
 """
 
@@ -19,6 +19,7 @@ from riverrun.operators.waiting_records import WaitingRecords
 from riverrun.processor.handlers import DropReason
 from riverrun.records import ValueAndTimestamp
 from riverrun.serde.api import Serde
+from riverrun.serde.internal import decode_list, encode_list
 from riverrun.serde.serdes import BYTES
 from riverrun.state.values import StoredValues
 from riverrun.state.waiting_rows import WaitingRows
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from riverrun.records import Headers
     from riverrun.state.store_types import KeyValueStore
 
-_HEAD = struct.Struct(">qIi")
+_HEAD = struct.Struct(">qI")
 _BITS = struct.Struct(">I")
 
 
@@ -58,7 +59,7 @@ def candidates(values: Serde[Any]) -> Serde[Candidates]:
     >>> from riverrun.serde.serdes import STRING
     >>> serde = candidates(STRING)
     >>> serde.serialize((Candidate(5, 3, b"a"),)).hex(" ", -4)
-    '00000000 00000005 00000003 00000001 61'
+    '01000000 01000000 0d000000 00000000 05000000 0361'
     >>> serde.plain(serde.deserialize(serde.serialize((Candidate(5, 3, b"a"), Candidate(6, 0, b"")))))
     [{'time': 5, 'value': 'a'}, {'time': 6, 'value': None}]
     """
@@ -71,17 +72,18 @@ def candidates(values: Serde[Any]) -> Serde[Candidates]:
 
 
 def _written(given: Candidates) -> bytes:
-    return b"".join(_HEAD.pack(time, bits, len(value)) + value for time, bits, value in given)
+    return encode_list([_HEAD.pack(time, bits) + value for time, bits, value in given])
 
 
 def _known(data: bytes) -> Candidates:
-    found, place = list[Candidate](), 0
-    while place < len(data):
-        time, bits, length = _HEAD.unpack_from(data, place)
-        place += _HEAD.size
-        found.append(Candidate(time, bits, data[place : place + length]))
-        place += length
-    return tuple(found)
+    return tuple(_candidate(each) for each in decode_list(data))
+
+
+def _candidate(data: bytes) -> Candidate:
+    if len(data) < _HEAD.size:
+        raise ValueError(f"a record that may belong to a match has {_HEAD.size} bytes or more, not {len(data)}")
+    time, bits = _HEAD.unpack_from(data)
+    return Candidate(time, bits, data[_HEAD.size :])
 
 
 @dataclass(frozen=True, slots=True)

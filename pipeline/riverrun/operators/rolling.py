@@ -97,8 +97,10 @@ class StreamRolling:
             self._context.drop(DropReason.LATE)
             self._refused.is_late = True
             return
-        added = self._values.written(key, value)
-        self._store.put(key, (*(self._store.fetch(key, timestamp) or ()), added), timestamp)
+        known = self._store.fetch(key, timestamp) or ()
+        added = (*known, self._values.written(key, value))
+        # Of equal times, too, no window has more than the last ones.
+        self._store.put(key, added if self.windows.records is None else added[-self.windows.records :], timestamp)
         result = self._result(key, self._window(key, timestamp))
         if result is not None:
             self._context.forward(key, result, timestamp, headers)

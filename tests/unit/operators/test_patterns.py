@@ -9,6 +9,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -125,6 +126,10 @@ def test_the_matches_of_a_key_are_those_of_its_records_by_time(
     assert not list(task.backend.table("seen").scan(None, None))
 
 
+class Payment(msgspec.Struct):
+    amount: int
+
+
 FAILED = Pattern.begin("failed", has("f")).times_or_more(2).followed_by("in", has("i"))
 
 
@@ -208,10 +213,13 @@ def test_the_changelog_has_the_records_that_may_belong_to_a_match() -> None:
         for time, value in enumerate(["-", "f", "-", "-", "f", "i"]):
             driver.input_topic("in", STRING, STRING).pipe_input("a", value, timestamp=time)
         log = driver.read_raw("app-seen-changelog")
-    first, other = bytes.fromhex("0000000000000001 00000001 00000001") + b"f", bytes.fromhex("00000001 00000001") + b"f"
-    gap = bytes.fromhex("0000000000000002 00000000 00000000")
-    fourth = (4).to_bytes(8) + other
-    assert [record.value for record in log] == [first, first + gap, first + gap + fourth, None]
+    first, gap, fourth = (
+        (12 + len(text)).to_bytes(4) + time.to_bytes(8) + bits.to_bytes(4) + text
+        for time, bits, text in ((1, 1, b"f"), (2, 0, b""), (4, 1, b"f"))
+    )
+    heads = [b"\1" + count.to_bytes(4) for count in (1, 2, 3)]
+    rows = [heads[0] + first, heads[1] + first + gap, heads[2] + first + gap + fourth, None]
+    assert [record.value for record in log] == rows
 
 
 def test_a_new_key_is_repartitioned_and_names_are_the_users() -> None:
@@ -257,12 +265,15 @@ def test_mistakes_have_clear_errors() -> None:
     begun, other = Pattern.begin("a", has("a")), has("b")
     stream: Any = StreamsBuilder().stream("in", TEXTS)
     unknown: Any = StreamsBuilder().stream("in", TEXTS).map_values(len)
+    typed: Any = StreamsBuilder().stream("in", Consumed(STRING, JSON(Payment)))
+    misspelt = Pattern.begin("small", col("amuont") < 10)
     mistakes: list[tuple[Callable[[], Any], str]] = [
         (lambda: stream.match("a", within=ms(1), grace=ms(0)), "pattern must be a Pattern"),
         (lambda: stream.match(begun, within=1, grace=ms(0)), "within must be a timedelta"),
         (lambda: stream.match(begun, within=ms(0), grace=ms(0)), "within must be positive"),
         (lambda: stream.match(begun, within=ms(1), grace=ms(-1)), "grace must be a non-negative"),
         (lambda: stream.match(begun.optional(), within=ms(1), grace=ms(0)), "needs an element that is not optional"),
+        (lambda: typed.match(misspelt, within=ms(1), grace=ms(0)), "Payment has no column 'amuont'"),
         (lambda: unknown.match(begun, within=ms(1), grace=ms(0)), "needs a serde for its values"),
         (
             lambda: stream.match(begun, within=ms(1), grace=ms(0), materialized=Materialized(ttl=ms(1))),

@@ -136,6 +136,14 @@ def test_what_no_later_window_needs_is_deleted() -> None:
     assert sorted(int.from_bytes(key[1:9]) for key, value in rows.items() if key and value) == [480, 485, 490, 495]
 
 
+def test_of_equal_times_no_more_are_kept_than_a_window_has() -> None:
+    with TopologyTestDriver(listed(RollingWindows.of(ms(5), records=2))) as driver:
+        for value in "uvwxyz":
+            driver.input_topic("in", STRING, STRING).pipe_input("a", value, timestamp=7)
+        assert driver.get_window_store("kept").fetch("a", 7) == (b"y", b"z")
+        assert driver.output_topic("out", STRING, STRING).read_values_to_list()[-1] == "yz"
+
+
 def test_the_changelog_has_the_values_of_each_time() -> None:
     with TopologyTestDriver(listed(RollingWindows.of(ms(5))), application_id="app") as driver:
         for value in "xy":

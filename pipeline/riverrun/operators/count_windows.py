@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from riverrun.processor.handlers import DropReason
 from riverrun.records import ValueAndTimestamp
-from riverrun.serde.api import Serde
+from riverrun.serde.api import Serde, plain_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ def open_windows(aggregates: Serde[Any]) -> Serde[OpenWindows]:
     >>> serde.plain(serde.deserialize(serde.serialize(OpenWindows(1, (Filling(2, b"ab"),)))))
     [{'records': 2, 'aggregate': 'ab'}]
     """
-    read = aggregates.deserialize
+    read = plain_reader(aggregates)
 
     def shown(windows: OpenWindows) -> list[dict[str, Any]]:
         return [

@@ -18,7 +18,7 @@ from riverrun.operators.sequences import Unfinished, search
 from riverrun.operators.waiting_records import WaitingRecords
 from riverrun.processor.handlers import DropReason
 from riverrun.records import ValueAndTimestamp
-from riverrun.serde.api import Serde
+from riverrun.serde.api import Serde, plain_reader
 from riverrun.serde.internal import decode_list, encode_list
 from riverrun.serde.serdes import BYTES
 from riverrun.state.values import StoredValues
@@ -63,7 +63,7 @@ def candidates(values: Serde[Any]) -> Serde[Candidates]:
     >>> serde.plain(serde.deserialize(serde.serialize((Candidate(5, 3, b"a"), Candidate(6, 0, b"")))))
     [{'time': 5, 'value': 'a'}, {'time': 6, 'value': None}]
     """
-    read = values.deserialize
+    read = plain_reader(values)
 
     def shown(given: Candidates) -> list[dict[str, Any]]:
         return [{"time": each.time, "value": read(each.value) if each.bits else None} for each in given]
@@ -133,6 +133,7 @@ class StreamMatch:
         self._due = WaitingRows({key_bytes(key): row.timestamp + within_ms for key, row in self._store.all()})
         if self._waiting is not None:
             self._waiting.open(context)
+            self._observed = max(self._observed, self._waiting.latest_ms)
 
     def times(self) -> tuple[int, ...]:
         """Return the highest time so far, ms, and how many records have waited, which orders records of one time."""

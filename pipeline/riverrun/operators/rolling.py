@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from riverrun.operators.late_records import refused_by
 from riverrun.processor.handlers import DropReason
 from riverrun.records import ValueAndTimestamp
-from riverrun.serde.api import Serde
+from riverrun.serde.api import Serde, plain_reader
 from riverrun.serde.internal import decode_list, encode_list
 from riverrun.state.values import StoredValues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from riverrun.operators.aggregations import Aggregator
     from riverrun.operators.late_records import Refused
@@ -35,7 +35,7 @@ def values_of_a_time(inner: Serde[Any]) -> Serde[tuple[bytes, ...]]:
     >>> serde.plain((b"a",))
     ['a']
     """
-    read = inner.deserialize
+    read = plain_reader(inner)
     return Serde(
         f"values[{inner.name}]",
         encode_list,
@@ -97,26 +97,26 @@ class StreamRolling:
             self._context.drop(DropReason.LATE)
             self._refused.is_late = True
             return
-        known = self._store.fetch(key, timestamp) or ()
-        added = (*known, self._values.written(key, value))
-        # Of equal times, too, no window has more than the last ones.
-        self._store.put(key, added if self.windows.records is None else added[-self.windows.records :], timestamp)
-        result = self._result(key, self._window(key, timestamp))
+        data = self._values.written(key, value)
+        before, gone = self._before(key, timestamp)
+        # Before the record is stored: one that the function refuses must not be in later windows.
+        result = self._result(key, [*before, self._read(key, data, timestamp)])
+        self._keep(key, data, timestamp, gone)
         if result is not None:
             self._context.forward(key, result, timestamp, headers)
 
-    def _window(self, key: Any, timestamp: int) -> list[ValueAndTimestamp[Any]]:
-        """Return the records of the window that ends with the last record of a time."""
-        size_ms, most = self.windows.size_ms, self.windows.records
-        first = max(0, timestamp - size_ms)
+    def _before(self, key: Any, timestamp: int) -> tuple[list[ValueAndTimestamp[Any]], list[int]]:
+        """Return the other records of the window, and the times of records that no window will have any more."""
+        most, first = self.windows.records, max(0, timestamp - self.windows.size_ms)
         if most is None:
             in_order = self._store.fetch_range(key, first, timestamp)
-            return [self._read(key, each, time) for time, values in in_order for each in values]
+            return [self._read(key, each, time) for time, values in in_order for each in values], []
         found: list[tuple[bytes, int]] = []
-        # Of the records up to this time, later windows have no more than the last ones.
-        settled, gone, known = self._observed - self.windows.grace_ms, list[int](), 0
+        # Of the records up to this time, later windows have no more than the last ones, and the current one may be the last.
+        settled, gone = self._observed - self.windows.grace_ms, list[int]()
+        known = int(timestamp <= settled)
         for time, values in self._store.backward_fetch_range(key, 0, timestamp):
-            if time >= first and len(found) < most:
+            if time >= first and len(found) < most - 1:
                 found += [(each, time) for each in reversed(values)]
             elif known >= most - 1:
                 gone.append(time)
@@ -124,9 +124,14 @@ class StreamRolling:
                 break
             if time <= settled:
                 known += len(values)
+        return [self._read(key, each, time) for each, time in reversed(found[: most - 1])], gone
+
+    def _keep(self, key: Any, data: bytes, timestamp: int, gone: Iterable[int]) -> None:
         for time in gone:
             self._store.put(key, None, time)
-        return [self._read(key, each, time) for each, time in reversed(found[:most])]
+        kept = (*(self._store.fetch(key, timestamp) or ()), data)
+        # Of equal times, too, no window has more than the last ones.
+        self._store.put(key, kept if self.windows.records is None else kept[-self.windows.records :], timestamp)
 
     def _read(self, key: Any, data: bytes, time: int) -> ValueAndTimestamp[Any]:
         return ValueAndTimestamp(self._values.read(key, data), time)

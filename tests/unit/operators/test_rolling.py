@@ -207,6 +207,17 @@ def test_named_aggregates_and_the_first_values_work_on_windows() -> None:
         assert [[row["sum"] for row in each] for each in top] == [[5], [7, 5], [7, 3]]
 
 
+def test_a_record_that_an_aggregate_refuses_is_in_no_window() -> None:
+    builder = StreamsBuilder()
+    numbers = builder.stream("in", Consumed(STRING, JSON)).group_by_key().windowed_by(RollingWindows.of(ms(10)))
+    numbers.aggregate(total=Sum()).to("out")
+    with TopologyTestDriver(builder.build(), {"processing.exception.handler": "continue"}) as driver:
+        for value in [1, "two", 3]:
+            driver.input_topic("in", STRING, JSON).pipe_input("a", value, timestamp=5)
+        found = driver.output_topic("out", STRING, JSON).read_values_to_list()
+    assert found == [{"total": 1}, {"total": 4}]
+
+
 def test_a_function_may_change_the_records_of_a_window() -> None:
     def emptied(_key: str, records: Sequence[ValueAndTimestamp[list[str]]]) -> list[str]:
         found = [text for record in records for text in record.value]

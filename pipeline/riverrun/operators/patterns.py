@@ -119,6 +119,7 @@ class StreamMatch:
         self._store_name = store
         self._keys, self._values = serdes[0], StoredValues(store, serdes[1])
         self._waiting = None if buffer is None else WaitingRecords(buffer, serdes[0], BYTES)
+        self._keeps_gaps = matching.sequel.has_neighbours
         self._names = tuple(each.name for each in matching.sequel.elements)
         self._observed = -1
         self._context: OperatorContext
@@ -155,6 +156,9 @@ class StreamMatch:
         bits = sum(bool(holds(key, value)) << place for place, holds in enumerate(self._matching.predicates))
         data = self._values.written(key, value) if bits else b""
         self._observed = max(self._observed, timestamp)
+        if not (bits or self._keeps_gaps):
+            self._settle()
+            return
         if self._waiting is None:
             self._end_until(timestamp)
             self._take(key, Candidate(timestamp, bits, data), headers)

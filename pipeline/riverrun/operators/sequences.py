@@ -52,6 +52,11 @@ class Sequel:
     elements: tuple[Element, ...]
     forbids_at_end: int = 0
 
+    @property
+    def has_neighbours(self) -> bool:
+        """True if records that satisfy no predicate may matter, since they come between others."""
+        return any(each.is_next or each.is_consecutive for each in self.elements)
+
 
 class Unfinished(Enum):
     """Why a search has found no match."""

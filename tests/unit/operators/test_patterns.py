@@ -209,17 +209,29 @@ def test_predicates_may_take_the_key_or_be_expressions() -> None:
 
 
 def test_the_changelog_has_the_records_that_may_belong_to_a_match() -> None:
-    with TopologyTestDriver(matched(FAILED, 100, 0), application_id="app") as driver:
-        for time, value in enumerate(["-", "f", "-", "-", "f", "i"]):
+    pattern = Pattern.begin("failed", has("f")).times(2).followed_by("in", has("i")).next("out", has("o"))
+    with TopologyTestDriver(matched(pattern, 100, 0), application_id="app") as driver:
+        for time, value in enumerate(["-", "f", "-", "-", "f", "i", "o"]):
             driver.input_topic("in", STRING, STRING).pipe_input("a", value, timestamp=time)
         log = driver.read_raw("app-seen-changelog")
-    first, gap, fourth = (
+    first, gap, other, last = (
         (12 + len(text)).to_bytes(4) + time.to_bytes(8) + bits.to_bytes(4) + text
-        for time, bits, text in ((1, 1, b"f"), (2, 0, b""), (4, 1, b"f"))
+        for time, bits, text in ((1, 1, b"f"), (2, 0, b""), (4, 1, b"f"), (5, 2, b"i"))
     )
-    heads = [b"\1" + count.to_bytes(4) for count in (1, 2, 3)]
-    rows = [heads[0] + first, heads[1] + first + gap, heads[2] + first + gap + fourth, None]
-    assert [record.value for record in log] == rows
+    rows = [(first,), (first, gap), (first, gap, other), (first, gap, other, last)]
+    lists = [b"\1" + len(row).to_bytes(4) + b"".join(row) for row in rows]
+    assert [record.value for record in log] == [*lists, None]
+
+
+def test_records_that_cannot_matter_are_not_kept() -> None:
+    with TopologyTestDriver(matched(FAILED, 100, 10), application_id="app") as driver:
+        for time, value in enumerate(["-", "f", "-", "f", "-"]):
+            driver.input_topic("in", STRING, STRING).pipe_input("a", value, timestamp=time)
+        assert [record.timestamp for record in driver.read_raw("app-seen-Buffer-changelog")] == [1, 3]
+        driver.input_topic("in", STRING, STRING).pipe_input("b", "-", timestamp=110)
+        (row,) = driver.read_raw("app-seen-changelog")
+    assert row.value is not None
+    assert row.value[:5] == b"\1" + (2).to_bytes(4)
 
 
 def test_a_new_key_is_repartitioned_and_names_are_the_users() -> None:

@@ -355,14 +355,18 @@ def test_patterns_are_found_by_event_time(host: Host) -> None:
         named: Materialized[str, Any] = Materialized(name="guesses")
         guesses = logins.match(guessed, within=5 * SECOND, grace=SECOND, materialized=named)
         guesses.to(host.topic("guessed"))
-        logins.match(alone, within=5 * SECOND, grace=SECOND).to(host.topic("unpaid"))
+        unpaid = logins.match(
+            alone, within=5 * SECOND, grace=SECOND, late=lambda late: late.to(host.topic("late"), TEXT)
+        )
+        unpaid.to(host.topic("unpaid"))
         return builder.build()
 
     # The third one of A comes late, and C's reset is early enough.
     logins = (("A", "no1", 1000), ("A", "yes", 3000), ("A", "no2", 2500), ("B", "no1", 3000), ("C", "no1", 3100))
     more = (("C", "no2", 3200), ("C", "yes", 3400), ("C", "reset", 3300), ("B", "yes", 3500), ("A", "yes", 3600))
     orders = (("D", "order", 4000), ("E", "order", 4100), ("D", "paid", 8999), ("A", "no3", 1999), ("F", "-", 20_000))
-    found = host.run(build, {"in": lines(*logins, *more, *orders)}, "guessed", "unpaid")
+    found = host.run(build, {"in": lines(*logins, *more, *orders)}, "guessed", "unpaid", "late")
+    assert texts(found["late"]) == [("A", "no3", 1999)]
     assert texts(found["guessed"]) == [("A", '{"failed":["no1","no2"],"in":["yes"]}', 3000)]
     assert texts(found["unpaid"]) == [("E", '{"order":["order"]}', 9100)]
 

@@ -396,13 +396,14 @@ class KStream(Generic[K, V]):
         node = drop_repetitions(self._plan, parent, name, repetitions, keys_of_stream, materialized)
         return replace(stream, _node=node)
 
-    @checked(pattern=PATTERN, within=DURATION, grace=DURATION)
+    @checked(pattern=PATTERN, within=DURATION, grace=DURATION, late=optional(function("stream")))
     def match(
         self,
         pattern: Pattern[V],
         *,
         within: timedelta,
         grace: timedelta,
+        late: Callable[[KStream[K, V]], object] | None = None,
         materialized: Materialized[K, dict[str, list[V]]] | None = None,
         named: Named | None = None,
     ) -> KStream[K, dict[str, list[V]]]:
@@ -428,6 +429,7 @@ class KStream(Generic[K, V]):
             pattern: What to find.
             within: How long a match may take: all of its records come less than that after the first one.
             grace: How far a record may lag behind stream time; one that lags by more is dropped, and counts as late.
+            late: Called with the stream of late records.
             materialized: The serde of results, and the options of the store, which has the records that may belong to a match.
             named: Name of the node, and of the repartition topic if there is one.
 
@@ -454,6 +456,9 @@ class KStream(Generic[K, V]):
                 topology.add_state_store(store, node)
 
         self._plan.add_step(write)
+        if late is not None:
+            refused = add_late_records(self._plan, store_name, parent)
+            refuse_unstarted(late(replace(stream, _node=refused)), f"The consumer of {refused}", TopologyError)
         key_serde, sources = stores[0].key_serde, stream._sources  # noqa: SLF001
         return KStream(self._plan, node, sources, key_serde, results_serde(options, values))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from riverrun.operators.late_records import refused_by
 from riverrun.operators.sequences import Unfinished, search
 from riverrun.operators.waiting_records import WaitingRecords
 from riverrun.processor.handlers import DropReason
@@ -27,6 +28,7 @@ from riverrun.state.waiting_rows import WaitingRows
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from riverrun.operators.late_records import Refused
     from riverrun.operators.sequences import Sequel, Taken
     from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
@@ -123,6 +125,7 @@ class StreamMatch:
         self._names = tuple(each.name for each in matching.sequel.elements)
         self._observed = -1
         self._context: OperatorContext
+        self._refused: Refused
         self._due: WaitingRows
         self._store: KeyValueStore[Any, ValueAndTimestamp[Candidates]]
 
@@ -130,6 +133,7 @@ class StreamMatch:
         """Open the stores, and let the records that they have wait."""
         self._context = context
         self._store = context.get_state_store(self._store_name)
+        self._refused = refused_by(context, self._store_name)
         within_ms, key_bytes = self._matching.within_ms, self._keys.serialize
         self._due = WaitingRows({key_bytes(key): row.timestamp + within_ms for key, row in self._store.all()})
         if self._waiting is not None:
@@ -151,6 +155,7 @@ class StreamMatch:
             return
         if timestamp < self._observed - self._matching.grace_ms:
             self._context.drop(DropReason.LATE)
+            self._refused.is_late = True
             return
         # Now, while the record is the current one: a predicate may fail.
         bits = sum(bool(holds(key, value)) << place for place, holds in enumerate(self._matching.predicates))

@@ -57,8 +57,10 @@ def pattern_of(sequel: Sequel) -> Pattern[str]:
 def matched(pattern: Pattern[str], within: int, grace: int, **options: Any) -> Topology:
     builder = StreamsBuilder()
     stored: Materialized[Any, Any] = Materialized(name="seen", value_serde=JSON, **options)
-    stream = builder.stream("in", TEXTS)
-    stream.match(pattern, within=ms(within), grace=ms(grace), materialized=stored).to("out")
+    found = builder.stream("in", TEXTS).match(
+        pattern, within=ms(within), grace=ms(grace), late=lambda late: late.to("late"), materialized=stored
+    )
+    found.to("out")
     return builder.build()
 
 
@@ -181,6 +183,7 @@ def test_records_wait_for_the_grace_and_count_by_event_time() -> None:
         for key, time, value in [*rows, (None, 30, "a"), ("k", 30, None)]:
             driver.input_topic("in", STRING, STRING).pipe_input(key, value, timestamp=time)
         assert driver.dropped() == {"late": 1, "null-key-or-value": 2}
+        assert driver.output_topic("late", STRING, STRING).read_key_values_to_list() == [("k", "late")]
 
 
 def test_a_match_has_the_headers_of_the_record_that_completes_it() -> None:

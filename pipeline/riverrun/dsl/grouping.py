@@ -82,7 +82,7 @@ class SessionAggregator:
 def fixed(windows: FixedWindows | OwnGiven) -> FixedWindows:
     """Return a user's windows in the form that aggregations call."""
     if isinstance(windows, CountWindows | RollingWindows):
-        message = f"Cogrouped streams cannot be in {type(windows).__name__}, which have no bounds in time"
+        message = f"Cogrouped streams cannot be in {type(windows).__name__}, whose results are no tables"
         raise TopologyError(message, hint="Merge the streams: one.merge(other).group_by_key().windowed_by(...).")
     return windows if isinstance(windows, FixedWindows) else varying(windows)
 

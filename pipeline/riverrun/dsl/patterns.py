@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from riverrun.arguments import NUMBER, TEXT, function, optional
@@ -147,12 +147,7 @@ class Pattern(Generic[V]):
     @property
     def functions(self) -> tuple[Any, ...]:
         """Return all that fingerprints cover."""
-        elements = [
-            (each.name, each.satisfies, each.forbids, each.is_next, each.is_consecutive, each.least, each.most)
-            for each in self._elements
-        ]
-        optional_ones = [each.is_optional for each in self._elements]
-        return ("pattern", tuple(elements), tuple(optional_ones), self._forbidden, *self._predicates)
+        return ("pattern", *map(astuple, self._elements), self._forbidden, *self._predicates)
 
 
 @dataclass(frozen=True, slots=True)

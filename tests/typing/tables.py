@@ -182,7 +182,7 @@ assert_type(final.select_key(lambda window, _count: window.window.start), KStrea
 final.to("final", Produced(windowed(STRING), LONG))
 
 rolling = clicks.windowed_by(RollingWindows.of(timedelta(minutes=1)))
-assert_type(rolling.late(lambda late: late.map_values(str.upper).to("late")).reduce(max), KStream[str, str])
+assert_type(rolling.late(lambda late: late.foreach(print)).reduce(max), KStream[str, str])
 assert_type(rolling.aggregate(n=Count(), longest=Max(len)), KStream[str, dict[str, Any]])
 assert_type(
     rolling.aggregate(age=Count(), city=Max(), materialized=Materialized(STRING, JSON(Person))), KStream[str, Person]

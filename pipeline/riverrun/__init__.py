@@ -47,6 +47,7 @@ from riverrun.dsl.options import (
     StreamJoined,
     TableJoined,
 )
+from riverrun.dsl.patterns import Pattern
 from riverrun.dsl.suppressed import BufferConfig, Suppressed
 from riverrun.dsl.windowed_streams import SessionWindowedKStream, TimeWindowedKStream
 from riverrun.errors import (
@@ -132,6 +133,7 @@ from riverrun.windows import (
     CalendarWindows,
     CountWindows,
     JoinWindows,
+    RollingWindows,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
@@ -204,6 +206,7 @@ __all__ = [
     "Min",
     "Named",
     "OffsetVector",
+    "Pattern",
     "Printed",
     "ProcessingError",
     "ProcessingExceptionHandler",
@@ -222,6 +225,7 @@ __all__ = [
     "Response",
     "Retry",
     "Riverrun",
+    "RollingWindows",
     "RowChange",
     "Sensor",
     "Serde",

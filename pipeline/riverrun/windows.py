@@ -627,6 +627,45 @@ class CountWindows:
         return replace(self, advance=records)
 
 
+@dataclass(frozen=True, slots=True)
+class RollingWindows:
+    """The window of each record: its key's records of the time before it, up to the record itself.
+
+    >>> from datetime import timedelta
+    >>> RollingWindows.of(timedelta(minutes=10))
+    RollingWindows(size_ms=600000, records=None, grace_ms=600000)
+    >>> RollingWindows.of(timedelta(days=30), records=100, grace=timedelta(0))
+    RollingWindows(size_ms=2592000000, records=100, grace_ms=0)
+
+    Args:
+        size_ms: How far the window of a record reaches back, inclusive.
+        records: The most records of a window, the record itself included; None for all of the time.
+        grace_ms: How far a record may lag behind stream time.
+    """
+
+    size_ms: int
+    records: int | None
+    grace_ms: int
+
+    @classmethod
+    @takes(size=DURATION, records=optional(NUMBER), grace=optional(DURATION))
+    def of(cls, size: timedelta, *, records: int | None = None, grace: timedelta | None = None) -> RollingWindows:
+        """Return windows that reach back by `size`, and by at most so many records; the grace defaults to `size`.
+
+        Raises:
+            TopologyError: If a time is negative or not a whole number of ms, or the number of records is not positive.
+        """
+        if records is not None and records < 1:
+            raise TopologyError(f"A window has at least one record, its own: records must be 1 or more, not {records}")
+        size_ms = millis(size, "size")
+        return cls(size_ms, records, size_ms if grace is None else millis(grace, "grace"))
+
+    @property
+    def retention_ms(self) -> int:
+        """Return how long a store must keep a record: size and grace, and their first millisecond."""
+        return self.size_ms + self.grace_ms + 1
+
+
 def end_of(start: int, size_ms: int) -> int:
     """Return the end of a window of a fixed size, ms, capped at the end of windows without an end."""
     end = start + size_ms

@@ -31,9 +31,11 @@ from riverrun import (
     Latest,
     Materialized,
     Mean,
+    Pattern,
     Produced,
     Quantile,
     Repartitioned,
+    RollingWindows,
     SessionWindows,
     SlidingWindows,
     StreamJoined,
@@ -150,6 +152,24 @@ def deduplicated(stream: KStream[str, str]) -> KStream[str, str]:
     stored: Materialized[str, Any] = Materialized(STRING)
     named = stream.repartition(Repartitioned(STRING, STRING))
     return named.deduplicate(ms(20), by=lambda key, value: f"{key}{value}", grace=ms(30), materialized=stored)
+
+
+def matched(stream: KStream[str, str]) -> KStream[str, str]:
+    pattern = (
+        Pattern.begin("w", lambda value: "w" in value).times(1, 2).followed_by("other", lambda value: "w" not in value)
+    )
+    named = stream.repartition(Repartitioned(STRING, STRING))
+    found = named.match(pattern, within=ms(80), grace=ms(20))
+    return found.map_values(lambda match: "".join([*match["w"], *match["other"]])[-5:])
+
+
+def rolled(stream: KStream[str, str]) -> KStream[str, str]:
+    windows = RollingWindows.of(ms(40), records=3, grace=ms(30))
+    return stream.group_by_key(BY_TEXT).windowed_by(windows).reduce(lambda one, two: (one + two)[-6:])
+
+
+BY_TIME = (deduplicated, matched, rolled)
+"""Operators that choose or combine records of a key by their event times."""
 
 
 def named_rows(stream: KStream[str, str]) -> KTable[str, str]:
@@ -283,8 +303,8 @@ def cases(draw: st.DrawFn) -> tuple[Made, tuple[Input, ...], int]:
         chosen, options = draw(st.sampled_from(sorted(WINDOWS))), ("suppressed", "named", "late")
         windows = windowed_by(chosen, **{option: draw(st.booleans()) for option in options})
         made = draw(stateless(source("left")))
-        if draw(st.booleans()):
-            made = made.then("deduplicated", deduplicated)
+        for step in draw(st.lists(st.sampled_from(BY_TIME), max_size=1)):
+            made = made.then(step.__name__, step)
         made = made.then("windows", windows)
     elif kind == "outer":
         made = draw(outer_joins())

@@ -26,6 +26,7 @@ from riverrun import (
     Latest,
     Materialized,
     Mean,
+    Pattern,
     Processor,
     ProcessorContext,
     Produced,
@@ -33,6 +34,7 @@ from riverrun import (
     Quantile,
     Record,
     Repartitioned,
+    RollingWindows,
     SessionWindows,
     SlidingWindows,
     Stores,
@@ -324,6 +326,49 @@ def test_full_windows_by_count_have_results(host: Host) -> None:
     values = ["a1", "b1", "a2", "a3", "b2", "a4", "a5", "b3", "b4"]
     found = host.run(build, {"in": lines(*[(f"k{n}", each, n + 1) for n, each in enumerate(values)])}, "out")
     assert texts(found["out"]) == [("a", "a123", 4), ("a", "a345", 7), ("b", "b123", 8)]
+
+
+def test_each_record_has_a_result_of_its_rolling_window(host: Host) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        grouped = builder.stream(host.topic("in"), STRINGS).group_by_key()
+        windows = grouped.windowed_by(RollingWindows.of(SECOND, records=3, grace=2 * SECOND))
+        windows = windows.late(lambda late: late.to(host.topic("late")))
+        windows.reduce(lambda one, two: one + two, Materialized(name="kept")).to(host.topic("out"), TEXT)
+        return builder.build()
+
+    in_order = (("A", "a", 5000), ("B", "b", 5500), ("A", "c", 6000), ("A", "d", 6000), ("A", "e", 6001))
+    given = lines(*in_order, ("A", "f", 5001), ("A", "g", 6001), ("B", "h", 9000), ("A", "i", 6999), ("A", "j", 7000))
+    found = host.run(build, {"in": given}, "out", "late")
+    ofs = [("a", 5000), ("ac", 6000), ("acd", 6000), ("cde", 6001), ("af", 5001), ("deg", 6001), ("egj", 7000)]
+    assert [row for row in texts(found["out"]) if row[0] == "A"] == [("A", *each) for each in ofs]
+    assert [row for row in texts(found["out"]) if row[0] == "B"] == [("B", "b", 5500), ("B", "h", 9000)]
+    assert texts(found["late"]) == [("A", "i", 6999)]
+
+
+def test_patterns_are_found_by_event_time(host: Host) -> None:
+    failed = Pattern.begin("failed", lambda said: said[0] == "n").times_or_more(2)
+    guessed = failed.not_followed_by(lambda said: said == "reset").followed_by("in", lambda said: said == "yes")
+    alone = Pattern.begin("order", lambda said: said == "order").not_followed_by(lambda said: said == "paid")
+
+    def build(builder: StreamsBuilder) -> Topology:
+        logins = builder.stream(host.topic("in"), STRINGS)
+        named: Materialized[str, Any] = Materialized(name="guesses")
+        guesses = logins.match(guessed, within=5 * SECOND, grace=SECOND, materialized=named)
+        guesses.to(host.topic("guessed"))
+        unpaid = logins.match(
+            alone, within=5 * SECOND, grace=SECOND, late=lambda late: late.to(host.topic("late"), TEXT)
+        )
+        unpaid.to(host.topic("unpaid"))
+        return builder.build()
+
+    # The third one of A comes late, and C's reset is early enough.
+    logins = (("A", "no1", 1000), ("A", "yes", 3000), ("A", "no2", 2500), ("B", "no1", 3000), ("C", "no1", 3100))
+    more = (("C", "no2", 3200), ("C", "yes", 3400), ("C", "reset", 3300), ("B", "yes", 3500), ("A", "yes", 3600))
+    orders = (("D", "order", 4000), ("E", "order", 4100), ("D", "paid", 8999), ("A", "no3", 1999), ("F", "-", 20_000))
+    found = host.run(build, {"in": lines(*logins, *more, *orders)}, "guessed", "unpaid", "late")
+    assert texts(found["late"]) == [("A", "no3", 1999)]
+    assert texts(found["guessed"]) == [("A", '{"failed":["no1","no2"],"in":["yes"]}', 3000)]
+    assert texts(found["unpaid"]) == [("E", '{"order":["order"]}', 9100)]
 
 
 def test_late_records_of_a_join_are_a_stream(host: Host) -> None:

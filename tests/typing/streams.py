@@ -30,6 +30,7 @@ from riverrun import (
     KStream,
     KTable,
     Materialized,
+    Pattern,
     Printed,
     Processor,
     ProcessorContext,
@@ -43,6 +44,7 @@ from riverrun import (
     StreamsBuilder,
     ValueAndTimestamp,
     WindowStore,
+    col,
 )
 
 
@@ -87,6 +89,10 @@ assert_type(orders.flat_map_values_async(prices_of, retry=Retry(attempts=2)), KS
 assert_type(CachedLookup(price_of, timedelta(1)), CachedLookup[Order, float])
 first_orders = orders.deduplicate(timedelta(1), by=lambda _id, order: order.amount, materialized=Materialized(LONG))
 assert_type(first_orders, KStream[str, Order])
+large: Pattern[Order] = Pattern.begin("small", lambda order: order.amount < 9).next("large", col("amount") > 99)
+found = orders.match(large.times(2), within=timedelta(1), grace=timedelta(0), late=lambda late: late.to("late"))
+assert_type(found, KStream[str, dict[str, list[Order]]])
+assert_type(found.map_values(lambda match: match["large"][0].amount), KStream[str, int])
 assert_type(orders.peek(lambda _id, order: order.amount), KStream[str, Order])
 assert_type(orders.merge(orders), KStream[str, Order])
 assert_type(orders.repartition(Repartitioned(STRING, JSON(Order))), KStream[str, Order])

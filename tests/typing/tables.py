@@ -24,6 +24,7 @@ from riverrun import (
     Max,
     ProcessorContext,
     Produced,
+    RollingWindows,
     SessionWindowedCogroupedKStream,
     SessionWindowedKStream,
     SessionWindows,
@@ -179,6 +180,17 @@ final = minutes.count().suppress(Suppressed.until_window_closes(BufferConfig.unb
 assert_type(final, KStream[Windowed[str], int])
 assert_type(final.select_key(lambda window, _count: window.window.start), KStream[int, int])
 final.to("final", Produced(windowed(STRING), LONG))
+
+rolling = clicks.windowed_by(RollingWindows.of(timedelta(minutes=1)))
+assert_type(rolling.late(lambda late: late.foreach(print)).reduce(max), KStream[str, str])
+assert_type(rolling.aggregate(n=Count(), longest=Max(len)), KStream[str, dict[str, Any]])
+assert_type(
+    rolling.aggregate(age=Count(), city=Max(), materialized=Materialized(STRING, JSON(Person))), KStream[str, Person]
+)
+assert_type(rolling.aggregate(Seen, clicked), KStream[str, Seen])
+assert_type(rolling.top(3, len), KStream[str, list[str]])
+assert_type(rolling.apply(lambda _user, records: len(records[-1].value)), KStream[str, int])
+assert_type(rolling.apply(lambda _user, records: records[-1].timestamp - records[0].timestamp), KStream[str, int])
 
 # Several streams into one table.
 orders = builder.stream("orders", Consumed(STRING, LONG)).group_by_key()

@@ -21,9 +21,11 @@ from riverrun import (
     JoinWindows,
     Materialized,
     Named,
+    Pattern,
     Produced,
     Repartitioned,
     Riverrun,
+    RollingWindows,
     SessionWindows,
     SlidingWindows,
     StreamJoined,
@@ -215,6 +217,15 @@ MUST: dict[str, Built] = {
         .group_by_key(GROUPED)
         .windowed_by(CountWindows.of(1))
         .reduce(pair, Materialized(STRING, STRING))
+        .to("out", OUT)
+    ),
+    "rolling windows": lambda b: (
+        texts(b).group_by_key(GROUPED).windowed_by(RollingWindows.of(HOUR)).reduce(pair).to("out", OUT)
+    ),
+    "a pattern": lambda b: (
+        texts(b)
+        .match(Pattern.begin("any", bool), within=HOUR, grace=timedelta(0), materialized=Materialized(STRING))
+        .map_values(str)
         .to("out", OUT)
     ),
     "a join of streams": lambda b: joined_streams(b).to("out", OUT),

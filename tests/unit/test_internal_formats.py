@@ -9,7 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from riverrun import BYTES, LONG, STRING, Windowed, session_windowed
+from riverrun import BYTES, LONG, STRING, Mean, Windowed, session_windowed
+from riverrun.dsl.named_aggregates import states_serde
+from riverrun.operators.count_windows import Filling, OpenWindows, open_windows
+from riverrun.operators.patterns import Candidate, candidates
+from riverrun.operators.rolling import values_of_a_time
 from riverrun.records import Change, RecordMetadata
 from riverrun.serde.foreign_key import (
     Instruction,
@@ -60,6 +64,21 @@ FORMATS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any], list[An
         RESPONSE.serialize,
         RESPONSE.deserialize,
         [SubscriptionResponse(HASH, "value", None), SubscriptionResponse(None, None, None)],
+    ),
+    "open windows": (
+        open_windows(STRING).serialize,
+        open_windows(STRING).deserialize,
+        [OpenWindows(1, (Filling(2, b"ab"), Filling(1, None))), OpenWindows(0, ())],
+    ),
+    "values of a time": (
+        values_of_a_time(STRING).serialize,
+        values_of_a_time(STRING).deserialize,
+        [(), (b"", b"a")],
+    ),
+    "candidates": (
+        candidates(STRING).serialize,
+        candidates(STRING).deserialize,
+        [(Candidate(5, 3, b"a"), Candidate(6, 0, b"")), (Candidate(0, 2**32 - 1, b"abc"),)],
     ),
     "list": (encode_list, decode_list, [[], [b"", b"a"], [b"abc"] * 5]),
     "join key": (
@@ -127,6 +146,21 @@ def test_damaged_bytes_are_refused_or_read_as_others(name: str, data: Any) -> No
 @example(b"\xff\xff\xff\xff\x0f\x02")
 def test_any_bytes_are_refused_or_read(name: str, data: bytes) -> None:
     check(name, data)
+
+
+def test_rows_of_values_are_shown_as_their_serdes_show_them() -> None:
+    sums = states_serde((("mean", Mean()),))
+    data = sums.serialize(sums.deserialize(b'{"mean":{"sum":5,"count":2}}'))
+    rows: list[tuple[Any, Any]] = [
+        (open_windows(sums), OpenWindows(0, (Filling(1, data),))),
+        (values_of_a_time(sums), (data,)),
+        (candidates(sums), (Candidate(5, 1, data),)),
+    ]
+    assert [serde.plain(row)[0] for serde, row in rows] == [
+        {"records": 1, "aggregate": {"mean": 2.5}},
+        {"mean": 2.5},
+        {"time": 5, "value": {"mean": 2.5}},
+    ]
 
 
 def check(name: str, data: bytes) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from riverrun.dsl.event_time_stores import event_time_store, unfit
 from riverrun.dsl.options import Materialized
-from riverrun.dsl.plan import serde_of
-from riverrun.errors import TopologyError
 from riverrun.operators.deduplication import StreamDeduplicate
 from riverrun.serde.serdes import BYTES
-from riverrun.state.api import StoreBuilder, StoreKind
 from riverrun.topology.assembly import add_operator
 from riverrun.windows import millis
 
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 
     from riverrun.dsl.plan import Plan
     from riverrun.serde.api import Serde
+    from riverrun.state.api import StoreBuilder
     from riverrun.topology.topology import Topology
 
 DEDUPLICATE = "KSTREAM-DEDUPLICATE-"
@@ -85,37 +84,19 @@ def drop_repetitions(
 def _store(
     plan: Plan, name: str, repetitions: Repetitions, key_serde: Serde[Any] | None, options: Materialized[Any, Any]
 ) -> StoreBuilder:
-    refused = {
-        "value_serde": options.value_serde,
-        "history_retention": options.history_retention,
-        "max_entries": options.max_entries,
-        "ttl": options.ttl,
-        "supplier": options.supplier,
-    }
-    for option, given in refused.items():
-        if given is not None:
-            message = f"Store {name} has the times of records that were forwarded: {option} does not fit it"
-            raise TopologyError(
-                message, hint="Options are name, key_serde, logging, log_config, retention, persistent."
-            )
-    own = key_serde if repetitions.identity is None else None
-    retention_ms = repetitions.retention_ms
-    if options.retention is not None:
-        retention_ms = millis(options.retention, "retention")
-        if retention_ms < repetitions.retention_ms:
-            message = f"Store {name} keeps times for {retention_ms} ms, but within, grace and 1 ms are more"
-            raise TopologyError(message, hint=f"The least retention is {repetitions.retention_ms} ms.")
-    return StoreBuilder(
+    content = "times of records that were forwarded"
+    if options.value_serde is not None:
+        raise unfit(name, content, "value_serde")
+    return event_time_store(
+        plan,
         name,
-        StoreKind.WINDOW,
-        serde_of(options.key_serde or own, "identities", f"store {name}", "Materialized"),
+        options,
+        (key_serde if repetitions.identity is None else None, "identities"),
         BYTES,
-        persistent=plan.persists(options.persistent),
-        logging=options.logging,
-        log_config=options.log_config,
-        retention_ms=retention_ms,
-        window_size_ms=max(1, repetitions.within_ms),
+        content=content,
+        reach_ms=repetitions.within_ms,
         grace_ms=repetitions.grace_ms,
+        retention_ms=repetitions.retention_ms,
     )
 
 

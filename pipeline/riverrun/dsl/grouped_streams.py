@@ -13,11 +13,12 @@ from riverrun.dsl.kinds import checked
 from riverrun.dsl.named_aggregates import NamedAggregates, unnamed
 from riverrun.dsl.options import Materialized, with_value_serde
 from riverrun.dsl.ranking import Ranking
+from riverrun.dsl.rolling_streams import RollingKStream
 from riverrun.dsl.windowed_streams import SessionWindowedKStream, TimeWindowedKStream
 from riverrun.operators.aggregations import COUNT, Aggregator, StreamAggregate
 from riverrun.processor.aggregates import FIELD
 from riverrun.serde.serdes import LONG
-from riverrun.windows import CountWindows, SessionWindows
+from riverrun.windows import CountWindows, RollingWindows, SessionWindows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,11 +188,23 @@ class KGroupedStream(Generic[K, V]):
     @overload
     def windowed_by(self, windows: CountWindows) -> CountWindowedKStream[K, V]: ...
 
+    @overload
+    def windowed_by(self, windows: RollingWindows) -> RollingKStream[K, V]: ...
+
     @checked()
     def windowed_by(
-        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows | CountWindows | Windows
-    ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V] | CountWindowedKStream[K, V]:
+        self,
+        windows: TimeWindows
+        | SlidingWindows
+        | UnlimitedWindows
+        | SessionWindows
+        | CountWindows
+        | RollingWindows
+        | Windows,
+    ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V] | CountWindowedKStream[K, V] | RollingKStream[K, V]:
         """Aggregate per key and window."""
+        if isinstance(windows, RollingWindows):
+            return RollingKStream(self._grouping, windows)
         if isinstance(windows, CountWindows):
             return CountWindowedKStream(self._grouping, windows)
         if isinstance(windows, SessionWindows):

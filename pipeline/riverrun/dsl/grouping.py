@@ -10,6 +10,7 @@ from dataclasses import asdict, astuple, dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from riverrun.arguments import refuse_unstarted
+from riverrun.dsl.event_time_stores import event_time_store
 from riverrun.dsl.options import EmitStrategy, name_of
 from riverrun.dsl.plan import TableNode, repartition, serde_of
 from riverrun.dsl.tables import NoTtl, TimeToLive, check_supplied, check_without_ttl, stored_node, table_store
@@ -17,6 +18,7 @@ from riverrun.errors import TopologyError
 from riverrun.operators.aggregations import Aggregator, ClosingWindows, StreamWindowAggregate
 from riverrun.operators.count_windows import StreamCountWindows, open_windows
 from riverrun.operators.late_records import LateRecords
+from riverrun.operators.rolling import StreamRolling, values_of_a_time
 from riverrun.operators.sessions import StreamSessionWindowAggregate, session_store_getter
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.operators.tables import window_store_getter
@@ -24,7 +26,9 @@ from riverrun.serde.windowed import session_windowed, windowed_of_size_ms, windo
 from riverrun.state.api import StoreKind
 from riverrun.topology.assembly import add_operator
 from riverrun.windows import (
+    CountWindows,
     OwnWindows,
+    RollingWindows,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
@@ -39,11 +43,11 @@ if TYPE_CHECKING:
     from riverrun.dsl.ktable import KTable
     from riverrun.dsl.options import Materialized, Named
     from riverrun.dsl.plan import Plan
+    from riverrun.operators.rolling import OfWindow
     from riverrun.processor.operator import Operator
     from riverrun.serde.api import Serde
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.topology import Topology
-    from riverrun.windows import CountWindows
     from riverrun.windows import Windows as OwnGiven
 
 K = TypeVar("K")
@@ -58,6 +62,7 @@ FixedWindows = TimeWindows | SlidingWindows | UnlimitedWindows | VaryingWindows
 Windows = FixedWindows | SessionWindows
 
 _COUNT_WINDOWS = "KSTREAM-COUNT-WINDOWS-"
+_ROLLING = "KSTREAM-ROLLING-"
 # Windows that include their end are over this many ms after it.
 _AFTER_END_MS = 1
 
@@ -76,6 +81,9 @@ class SessionAggregator:
 
 def fixed(windows: FixedWindows | OwnGiven) -> FixedWindows:
     """Return a user's windows in the form that aggregations call."""
+    if isinstance(windows, CountWindows | RollingWindows):
+        message = f"Cogrouped streams cannot be in {type(windows).__name__}, whose results are no tables"
+        raise TopologyError(message, hint="Merge the streams: one.merge(other).group_by_key().windowed_by(...).")
     return windows if isinstance(windows, FixedWindows) else varying(windows)
 
 
@@ -356,6 +364,44 @@ class Grouping(Generic[K, V]):
         node = stored_node(name, store_name, is_versioned=False)
         covers = (*functions, "count windows", windows.size, windows.advance)
         _, sources = self._write(node, store, operator, covers, is_named=options.name is not None)
+        return self.stream(self.plan, name, sources, store.key_serde, results)
+
+    def roll(
+        self,
+        windows: RollingWindows,
+        of_window: OfWindow,
+        functions: tuple[Any, ...],
+        options: Materialized[Any, Any],
+        named: Named | None,
+        *,
+        results: Serde[Any] | None,
+        late: Late | None,
+    ) -> KStream[K, Any]:
+        """Forward a result of the window of each record, with the serde `results`; `late` is None to drop late records."""
+        self._check_serdes()
+        store_name = self.plan.table_name(options, _ROLLING)
+        name = self.plan.processor_name(_ROLLING, name_of(named))
+        values = serde_of(self.value_serde, "values", f"store {store_name}", "group_by or group_by_key: Grouped")
+        store = event_time_store(
+            self.plan,
+            store_name,
+            options,
+            (self.key_serde, "keys"),
+            values_of_a_time(values),
+            content="the records of windows",
+            reach_ms=windows.size_ms,
+            grace_ms=windows.grace_ms,
+            retention_ms=windows.retention_ms,
+        )
+
+        def operator(store: StoreBuilder, _node: TableNode) -> Operator:
+            return StreamRolling(store.name, windows, values, of_window)
+
+        node = stored_node(name, store_name, is_versioned=False)
+        covers = (*functions, "rolling", windows.size_ms, windows.records, windows.grace_ms)
+        parent, sources = self._write(node, store, operator, covers, is_named=options.name is not None)
+        if late is not None:
+            self._add_late(late, store_name, parent, sources)
         return self.stream(self.plan, name, sources, store.key_serde, results)
 
     def _add_late(self, late: Late, store: str, parent: str, sources: frozenset[str]) -> None:

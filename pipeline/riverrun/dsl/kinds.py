@@ -40,6 +40,7 @@ from riverrun.serde.api import field_names
 from riverrun.windows import (
     CalendarWindows,
     CountWindows,
+    RollingWindows,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
@@ -152,7 +153,7 @@ ANY_SIDE = one_of(
 
 
 def _windows(given: object) -> str | None:
-    if isinstance(given, TimeWindows | UnlimitedWindows | CountWindows) or type(given) in {
+    if isinstance(given, TimeWindows | UnlimitedWindows | CountWindows | RollingWindows) or type(given) in {
         SlidingWindows,
         SessionWindows,
         CalendarWindows,
@@ -163,7 +164,9 @@ def _windows(given: object) -> str | None:
     if isinstance(given, Windows) and not isinstance(given, type):
         return None
     name = given.__name__ if isinstance(given, type) else repr(given)
-    kinds = "TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows"
+    kinds = (
+        "TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows, CountWindows, RollingWindows"
+    )
     return f"must be {kinds} or your own Windows, not {name}"
 
 
@@ -173,6 +176,7 @@ RETRY = optional(
     one_of("Retry", wanted="a Retry", hint=lambda given: f"Retry(attempts={given})" if isinstance(given, int) else None)
 )
 JOIN_WINDOWS = one_of("JoinWindows", wanted="JoinWindows")
+PATTERN = one_of("Pattern", wanted="a Pattern", hint=lambda _given: "Pattern.begin(name, predicate)")
 STORE_SUPPLIER = optional(one_of("StoreSupplier", wanted="a supplier from Stores"))
 TOPICS = Kind(
     "a topic, several, or a compiled pattern",

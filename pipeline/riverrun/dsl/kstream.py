@@ -18,6 +18,7 @@ from riverrun.dsl.grouping import Grouping
 from riverrun.dsl.kinds import (
     FETCH,
     JOIN_WINDOWS,
+    PATTERN,
     RETRY,
     STREAM,
     check_columns,
@@ -41,6 +42,7 @@ from riverrun.dsl.options import (
     StreamJoined,
     name_of,
 )
+from riverrun.dsl.patterns import MATCH, Match, results_serde, values_of
 from riverrun.dsl.plan import Plan, connect_stores, repartition, repartition_for_join, serde_of
 from riverrun.dsl.stream_joins import JoinArguments, JoinInput, add_late_records, join_streams
 from riverrun.dsl.stream_table_joins import join_global_table, join_table, read_as_table
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from riverrun.dsl.options import JoinKind
+    from riverrun.dsl.patterns import Pattern
     from riverrun.partitioning import StreamPartitioner
     from riverrun.processor.api import FixedKeyProcessor, Processor
     from riverrun.processor.expressions import Expression
@@ -392,6 +395,72 @@ class KStream(Generic[K, V]):
         parent, keys_of_stream = stream._node, stream._key_serde  # noqa: SLF001 - the same class
         node = drop_repetitions(self._plan, parent, name, repetitions, keys_of_stream, materialized)
         return replace(stream, _node=node)
+
+    @checked(pattern=PATTERN, within=DURATION, grace=DURATION, late=optional(function("stream")))
+    def match(
+        self,
+        pattern: Pattern[V],
+        *,
+        within: timedelta,
+        grace: timedelta,
+        late: Callable[[KStream[K, V]], object] | None = None,
+        materialized: Materialized[K, dict[str, list[V]]] | None = None,
+        named: Named | None = None,
+    ) -> KStream[K, dict[str, list[V]]]:
+        """Find a pattern in the records of each key: one result for each match, with its records by the names of elements.
+
+        Records count in order of event time, so each waits until stream time has passed its time by the grace. The next match
+        begins after the last record of the one before. If keys may have changed, the stream is repartitioned first.
+        (As Flink's complex event processing, and `MATCH_RECOGNIZE` of SQL.)
+
+        >>> from datetime import timedelta
+        >>> from riverrun import JSON, STRING, Consumed, Pattern, StreamsBuilder
+        >>> from riverrun.testing import TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> logins = builder.stream("logins", Consumed(STRING, STRING))
+        >>> pattern = Pattern.begin("failed", lambda said: said == "no").times_or_more(2).next("ok", lambda said: said == "yes")
+        >>> logins.match(pattern, within=timedelta(minutes=5), grace=timedelta(0)).to("guessed")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input_topic("logins", STRING, STRING).pipe_key_value_list([("ann", "no"), ("ann", "no"), ("ann", "yes")])
+        ...     driver.output_topic("guessed", STRING, JSON).read_key_values_to_list()
+        [('ann', {'failed': ['no', 'no'], 'ok': ['yes']})]
+
+        Args:
+            pattern: What to find.
+            within: How long a match may take: all of its records come less than that after the first one.
+            grace: How far a record may lag behind stream time; one that lags by more is dropped, and counts as late.
+            late: Called with the stream of late records.
+            materialized: The serde of results, and the options of the store, which has the records that may belong to a match.
+            named: Name of the node, and of the repartition topic if there is one.
+
+        Raises:
+            TopologyError: If a serde is missing, a time is negative, or all elements of the pattern are optional.
+        """
+        match, name = Match.of(pattern, within, grace), name_of(named)
+        options: Materialized[K, dict[str, list[V]]] = materialized or Materialized()
+        stream = self
+        if self._repartition_required:
+            prefix = name or self._plan.processor_name(MATCH)
+            option = "repartition() before it"
+            stream = self._repartitioned(prefix, options.key_serde, None, is_named=name is not None, option=option)
+        store_name = self._plan.table_name(options, MATCH)
+        node = self._plan.processor_name(MATCH, name)
+        values = values_of(self._value_serde, store_name)
+        stores = match.stores(self._plan, store_name, options, stream._key_serde, values)  # noqa: SLF001 - the same class
+        match.operator(stores, values)  # mistakes in the pattern are noticed here
+        parent = stream._node  # noqa: SLF001
+
+        def write(topology: Topology) -> None:
+            add_operator(topology, node, lambda: match.operator(stores, values), parent, functions=match.functions)
+            for store in stores:
+                topology.add_state_store(store, node)
+
+        self._plan.add_step(write)
+        if late is not None:
+            refused = add_late_records(self._plan, store_name, parent)
+            refuse_unstarted(late(replace(stream, _node=refused)), f"The consumer of {refused}", TopologyError)
+        key_serde, sources = stores[0].key_serde, stream._sources  # noqa: SLF001
+        return KStream(self._plan, node, sources, key_serde, results_serde(options, values))
 
     @checked()
     def process(

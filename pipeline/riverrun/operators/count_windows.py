@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from riverrun.processor.handlers import DropReason
 from riverrun.records import ValueAndTimestamp
-from riverrun.serde.api import Serde
+from riverrun.serde.api import Serde, plain_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ def open_windows(aggregates: Serde[Any]) -> Serde[OpenWindows]:
     >>> serde.plain(serde.deserialize(serde.serialize(OpenWindows(1, (Filling(2, b"ab"),)))))
     [{'records': 2, 'aggregate': 'ab'}]
     """
-    read = aggregates.deserialize
+    read = plain_reader(aggregates)
 
     def shown(windows: OpenWindows) -> list[dict[str, Any]]:
         return [
@@ -87,10 +87,19 @@ def _written(windows: OpenWindows) -> bytes:
 
 
 def _known(data: bytes) -> OpenWindows:
+    try:
+        return _decoded(data)
+    except struct.error as error:
+        raise ValueError(f"{len(data)} bytes are too few for windows by count: {error}") from error
+
+
+def _decoded(data: bytes) -> OpenWindows:
     (until_next,), place, filling = _NUMBER.unpack_from(data), _NUMBER.size, list[Filling]()
     while place < len(data):
         records, length = _HEAD.unpack_from(data, place)
         place += _HEAD.size
+        if not -1 <= length <= len(data) - place:
+            raise ValueError(f"an aggregate of {length} bytes does not fit into {len(data)} bytes of windows by count")
         filling.append(Filling(records, None if length < 0 else data[place : place + length]))
         place += max(length, 0)
     return OpenWindows(until_next, tuple(filling))

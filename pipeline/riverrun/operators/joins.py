@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+from riverrun.operators.waiting_records import WaitingRecords
 from riverrun.processor.handlers import DropReason
-from riverrun.serde.internal import (
-    BufferedRecord,
-    buffer_key,
-    buffered_key_of,
-    decode_buffered,
-    encode_buffered,
-    sequence_of,
-)
-from riverrun.state.codec import StoredKeys
-from riverrun.state.values import StoredValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from riverrun.operators.tables import ValueGetter
     from riverrun.processor.operator import OperatorContext
-    from riverrun.records import Headers, RecordMetadata
+    from riverrun.records import Headers
     from riverrun.serde.api import Serde
-    from riverrun.state.store_types import KeyValueStore
 
 
 class StreamTableJoin:
@@ -160,33 +149,24 @@ class BufferedStreamTableJoin:
         self, join: StreamVersionedTableJoin, store: str, serdes: tuple[Serde[Any], Serde[Any]], grace_ms: int
     ) -> None:
         self._join = join
-        self._store_name = store
-        self._keys, self._values = StoredKeys(store, serdes[0]), StoredValues(store, serdes[1])
+        self._waiting = WaitingRecords(store, *serdes)
         self._grace_ms = grace_ms
-        self._waiting: list[bytes] = []
-        self._places: dict[bytes, RecordMetadata | None] = {}
         self._observed = -1
-        self._sequence = 0
-        self._store: KeyValueStore[bytes, bytes]
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
         """Open the table and the buffer; records that waited before a restart wait on."""
         self._context = context
         self._join.init(context)
-        self._store = context.get_state_store(self._store_name)
-        for store_key, data in self._store.all():
-            # In order of keys, so the list is a heap.
-            self._waiting.append(store_key)
-            self._observed = max(self._observed, decode_buffered(data).timestamp)
-            self._sequence = max(self._sequence, sequence_of(store_key))
+        self._waiting.open(context)
+        self._observed = max(self._observed, self._waiting.latest_ms)
 
     def times(self) -> tuple[int, ...]:
         """Return the highest time so far, ms, and how many records have waited, which orders records of one time."""
-        return (self._observed, self._sequence)
+        return (self._observed, self._waiting.sequence)
 
     def resume(self, times: Sequence[int]) -> None:
-        self._observed, self._sequence = times
+        self._observed, self._waiting.sequence = times
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Let one record wait, or join it if it is late; then join the records that have waited long enough."""
@@ -197,29 +177,9 @@ class BufferedStreamTableJoin:
             self._join.process(key, value, timestamp, headers)
             return
         self._observed = max(self._observed, timestamp)
-        self._sequence += 1
-        store_key = buffer_key(timestamp, self._keys.written(key), self._sequence)
-        metadata = self._context.record_metadata
-        # The object itself: it finds the input record for handlers, which metadata that is read back may not.
-        self._places[store_key] = metadata
-        record = BufferedRecord(timestamp, headers, metadata, self._values.written(key, value))
-        self._store.put(store_key, encode_buffered(record))
-        heappush(self._waiting, store_key)
-        self._emit_until(self._observed - self._grace_ms)
-
-    def _emit_until(self, time_ms: int) -> None:
-        if time_ms < 0:
-            return
-        first_kept = buffer_key(time_ms + 1, b"", 0)
-        while self._waiting and self._waiting[0] < first_kept:
-            self._emit(heappop(self._waiting))
-
-    def _emit(self, store_key: bytes) -> None:
-        data, place = self._store.delete(store_key), self._places.pop(store_key, None)
-        if data is None:
-            return
-        record, key = decode_buffered(data), self._keys.read(buffered_key_of(store_key))
-        with self._context.by_time():
-            result, matches = self._join.joined(key, self._values.read(key, record.value), record.timestamp)
-        if matches:
-            self._context.forward_as(place or record.metadata, key, result, record.timestamp, record.headers)
+        self._waiting.add(key, value, timestamp, headers, self._context.record_metadata)
+        for waited in self._waiting.until(self._observed - self._grace_ms):
+            with self._context.by_time():
+                result, matches = self._join.joined(waited.key, waited.value, waited.timestamp)
+            if matches:
+                self._context.forward_as(waited.place, waited.key, result, waited.timestamp, waited.headers)

@@ -17,6 +17,8 @@ from riverrun.operators.joins import (
 )
 from riverrun.operators.late_records import LateRecords
 from riverrun.operators.lookups import StreamLookup
+from riverrun.operators.patterns import StreamMatch
+from riverrun.operators.rolling import StreamRolling
 from riverrun.operators.sessions import StreamSessionWindowAggregate
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.operators.stateless import Peek, Print
@@ -48,6 +50,7 @@ _TWICE: tuple[tuple[tuple[type, ...], Use, Arrival], ...] = (
         Arrival.ROWS,
     ),
     ((StreamStreamJoin, StreamSelfJoin), Use.JOINS, Arrival.FURTHER),
+    ((StreamRolling, StreamMatch), Use.COUNTS, Arrival.FURTHER),
     ((StreamDeduplicate,), Use.REMEMBERS, Arrival.FURTHER),
 )
 """Operators that keep something of each record of a stream, and how corrections leave them."""
@@ -162,6 +165,8 @@ class Flows:
         if isinstance(operator, StreamSlidingWindowAggregate):
             # A record also makes a window that begins just after it.
             return Spread(operator.size_ms, operator.size_ms + 1)
+        if isinstance(operator, StreamRolling):
+            return Spread(after_ms=operator.windows.size_ms)
         if isinstance(operator, StreamStreamJoin | StreamSelfJoin):
             return Spread(after_ms=max(operator.windows.before_ms, operator.windows.after_ms))
         if isinstance(operator, _OF_THE_TIME) or not self._stores.get(node.name):

@@ -124,7 +124,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "grace of a number": (lambda: any_windows.of(SECOND, grace=1), "grace must be a timedelta, not 1 (int)"),
     "windows of joins for an aggregation": (
         lambda: grouped().windowed_by(JoinWindows.of(SECOND)),
-        "windows must be TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows or your own Windows",
+        "UnlimitedWindows, CountWindows, RollingWindows or your own Windows, not JoinWindows(",
     ),
     "the name of a strategy": (
         lambda: grouped().windowed_by(TimeWindows.of(SECOND)).emit_strategy("on-window-close"),

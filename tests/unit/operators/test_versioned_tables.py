@@ -208,7 +208,7 @@ def test_records_that_wait_survive_a_restart() -> None:
     join = next(o for o in task._nodes.operators.values() if isinstance(o, BufferedStreamTableJoin))
     reopened = BufferedStreamTableJoin(join._join, "Grace-Buffer", (INTEGER, STRING), 2)
     reopened.init(join._context)
-    assert (reopened._waiting, reopened._observed) == (sorted(join._waiting), 3)
+    assert (reopened._waiting._waiting, reopened._observed) == (sorted(join._waiting._waiting), 3)
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,12 @@ from riverrun import (
     Materialized,
     Max,
     Mean,
+    Pattern,
     Printed,
     Produced,
     Quantile,
     Repartitioned,
+    RollingWindows,
     Serde,
     SessionWindows,
     SlidingWindows,
@@ -346,6 +348,23 @@ class Drawing:
         found = windows.aggregate(initializer, aggregator, self.stored(serde))
         self.streams.append(found.map_values(lambda value: short(f"{value}")))
 
+    def match(self) -> None:
+        fail = self.failing
+        pattern = Pattern.begin("one", lambda v: len(fail(v)) < 3).times(1, self.pick(1, 2))
+        pattern = self.pick(pattern.next, pattern.followed_by)("two", lambda k, v: v > k)
+        if self.chance(0.3):
+            pattern = pattern.not_followed_by(lambda v: v == "b")
+        stream = self.stream().repartition(Repartitioned(STRING, STRING))
+        stored: Materialized[Any, Any] = Materialized(caching=self.chance(0.5), logging=self.chance(0.8))
+        found = stream.match(pattern, within=ms(self.pick(5, 30)), grace=ms(self.pick(0, 10)), materialized=stored)
+        self.streams.append(found.map_values(lambda match: short(f"{match}")))
+
+    def in_rolling_windows(self) -> None:
+        most = self.pick(1, 3) if self.chance(0.5) else None
+        windows = RollingWindows.of(ms(self.pick(0, 20)), records=most, grace=ms(self.pick(0, 20)))
+        found = self.grouped().windowed_by(windows).reduce(reduced, Materialized(logging=self.chance(0.8)))
+        self.streams.append(found)
+
     def grouped(self) -> Any:
         if self.chance(0.5):
             return self.stream().group_by_key(Grouped(STRING, STRING, name=self.name("by-key")))
@@ -617,6 +636,8 @@ STEPS = [
     "process_with_timers",
     "expiring_rows",
     "in_count_windows",
+    "in_rolling_windows",
+    "match",
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +140,7 @@ class Selecting:
         """
         plan = StatementPlan(StreamsBuilder(), self.catalog)
         needs_key = not select.follows and self._makes_table(select.query)
-        selection = plan.select(replace(select.query, needs_key=needs_key), _SHOWN)
+        selection = plan.select(select.query if needs_key else select.query.without_key(), _SHOWN)
         sources = [self.catalog.sources[name] for name in _names(select)]
         topics, tables = ({each.topic for each in found} for found in (sources, filter(_is_table, sources)))
         reader = MergedTopics(self.brokers(), topics, tables)
@@ -222,7 +222,7 @@ def _is_table(source: Source) -> bool:
 
 
 def _names(select: Select) -> list[str]:
-    return [select.query.source.name, *(join.source.name for join in select.query.joins)]
+    return [source.name for each in select.query.selects for source in each.sources]
 
 
 def _last(selection: Selection, updates: Iterator[tuple[bytes | None, bytes | None]]) -> Iterator[tuple[Any, ...]]:

@@ -203,7 +203,15 @@ class PullQuery:
 def is_pull(select: Select, catalog: Catalog) -> bool:
     """Return whether workers can answer a SELECT: it reads the current rows of one stored table, row by row."""
     query = select.query
-    clauses = (query.joins, query.group_by, query.partition_by, query.having, query.window, query.distinct)
+    clauses = (
+        query.joins,
+        query.group_by,
+        query.partition_by,
+        query.having,
+        query.window,
+        query.distinct,
+        query.unions,
+    )
     if select.follows or any(clauses):
         return False
     return catalog.find(query.source.name, query.source.start).stored is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlglot.errors import ParseError
@@ -14,7 +14,6 @@ from riverrun.sql.statement_parser import KsqlParser, parse
 from riverrun.sql.statements import (
     CreateSource,
     CustomType,
-    DropSource,
     InsertInto,
     Ksql,
     SetProperty,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from riverrun.sql.catalog import Catalog, Source
     from riverrun.sql.columns_file import Resolver
     from riverrun.sql.functions.registry import Overload
-    from riverrun.sql.statements import Query, Statement
+    from riverrun.sql.statements import LateInto, Query, Statement
 
 PROPERTIES: Mapping[str, tuple[str, ...]] = {"auto.offset.reset": ("earliest", "latest")}
 """The properties of SET at the prompt, with their values."""
@@ -175,7 +174,7 @@ class _CommandParser(KsqlParser):
     def _explain(self) -> Explain:
         start = self._curr.start if self._curr else len(self.sql)
         if self.is_next("SELECT"):
-            return Explain(replace(self.query(), needs_key=False), None, start)
+            return Explain(self.query().without_key(), None, start)
         return Explain(None, self.name()[0], start)
 
     def _print(self) -> PrintTopic:
@@ -303,8 +302,8 @@ class Statements:
                 yield "INSERT INTO", each.name, self.catalog.sources[each.name].topic
             elif isinstance(each, CreateSource) and each.query is not None and each.name in self.catalog.sources:
                 yield "CREATE AS SELECT", each.name, self.catalog.sources[each.name].topic
-            late = () if isinstance(each, DropSource | SetProperty | CustomType) else (each.query and each.query.late)
-            for into in late or ():
+            query = each.query if isinstance(each, CreateSource | InsertInto) else None
+            for into in () if query is None else _late_of(query):
                 if into.name in self.catalog.sources:
                     yield "LATE INTO", into.name, self.catalog.sources[into.name].topic
 
@@ -328,11 +327,15 @@ class Statements:
             made: number
             for number, each in enumerate(self.statements)
             if isinstance(each, CreateSource) and each.query is not None
-            for made in (each.name, *(late.name for late in each.query.late))
+            for made in (each.name, *(late.name for late in _late_of(each.query)))
         }
         if name not in numbers:
             raise SqlError(f"No statement creates {name} from a query", command.start, hint=nearest(name, numbers))
         return numbers[name]
+
+
+def _late_of(query: Query) -> list[LateInto]:
+    return [each for select in query.selects for each in select.late]
 
 
 def _topics(sources: Iterable[Source]) -> Iterable[tuple[Any, ...]]:

@@ -209,7 +209,8 @@ def _digest(statement: Statement, tokens: list[Token], catalog: Catalog) -> str:
     source = catalog.sources.get(getattr(statement, "name", ""))
     made: Any = None if source is None else source.layout
     query = statement.query if isinstance(statement, CreateSource | InsertInto) else None
-    if query is not None and query.late:
+    into = [] if query is None else [each.name for select in query.selects for each in select.late]
+    if into:
         # The statement does not list the columns of late rows: they are those of the query's sources.
-        made = (made, *(late.layout for each in query.late if (late := catalog.sources.get(each.name))))
+        made = (made, *(late.layout for name in into if (late := catalog.sources.get(name))))
     return hashlib.sha256(repr((said, made)).encode()).hexdigest()[:16]

@@ -182,6 +182,17 @@ class KsqlParser(ExpressionParser):
     # Queries
 
     def query(self) -> Query:
+        """Take a SELECT, and those that follow it behind UNION ALL."""
+        first = self._query()
+        others: list[Query] = []
+        while self.word("UNION"):
+            if not self.word("ALL"):
+                message = "UNION takes ALL: it keeps all rows"
+                raise self.fail(message, hint="SELECT DISTINCT ON (...) ... WITHIN drops repetitions.")
+            others.append(self._query())
+        return replace(first, unions=tuple(others))
+
+    def _query(self) -> Query:
         self.expect("SELECT")
         distinct = self._distinct_on() if self.is_next("DISTINCT") else None
         items = [self._item()]
@@ -272,9 +283,14 @@ class KsqlParser(ExpressionParser):
             self._curr
             and self._curr.token_type in {TokenType.VAR, TokenType.IDENTIFIER}
             and not self.is_next(*RESERVED)
+            and not self._is_union()
         ):
             alias, _ = self.name()
         return From(name, alias, start)
+
+    def _is_union(self) -> bool:
+        # The word is not reserved: a source may have it as its alias.
+        return self.is_next("UNION") and bool(self._next) and self._next.text.upper() in {"ALL", "DISTINCT", "SELECT"}
 
     def _join_clause(self) -> Join | None:
         kind = self._join_kind()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlglot.dialects.dialect import Dialect
@@ -150,7 +150,10 @@ class WindowClause:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A SELECT; with `needs_key`, the projection must contain the key of its rows, as it must when they are written."""
+    """A SELECT; with `needs_key`, the projection must contain the key of its rows, as it must when they are written.
+
+    `unions` holds the SELECTs that follow it behind UNION ALL, which have none themselves.
+    """
 
     items: tuple[Item, ...]
     source: From
@@ -163,6 +166,15 @@ class Query:
     is_final: bool = False
     needs_key: bool = True
     distinct: DistinctOn | None = None
+    unions: tuple[Query, ...] = ()
+
+    @property
+    def selects(self) -> tuple[Query, ...]:
+        return (self, *self.unions)
+
+    def without_key(self) -> Query:
+        """Return the query of the same rows for display, which may leave out their key."""
+        return replace(self, needs_key=False, unions=tuple(each.without_key() for each in self.unions))
 
     @property
     def sources(self) -> tuple[From, ...]:

@@ -41,7 +41,24 @@ _WORDS = (
         "TUMBLING",
     ),
     *("HOPPING", "SESSION", "SIZE", "JOIN", "LEFT", "WITHIN", "GRACE", "PERIOD", "ON", "EMIT", "CHANGES", "FINAL"),
-    *("SET", "UNSET", "INSERT", "INTO", "VALUES", "DELETE", "TYPES", "TIMEZONE", "OFFSET", "UNION", "ALL", "FILTER"),
+    *(
+        "SET",
+        "UNSET",
+        "INSERT",
+        "INTO",
+        "VALUES",
+        "DELETE",
+        "TYPES",
+        "TIMEZONE",
+        "OFFSET",
+        "UNION",
+        "ALL",
+        "FILTER",
+        "ORDER",
+        "ASC",
+        "DESC",
+        "NULLS",
+    ),
 )
 
 

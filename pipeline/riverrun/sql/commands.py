@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from sqlglot import exp
 from sqlglot.errors import ParseError
 
 from riverrun.dsl.builder import StreamsBuilder
@@ -19,13 +20,12 @@ from riverrun.sql.statements import (
     SetProperty,
     SqlError,
     nearest,
+    start_of,
     words,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from sqlglot import exp
 
     from riverrun.sql.catalog import Catalog, Source
     from riverrun.sql.columns_file import Resolver
@@ -85,6 +85,15 @@ class PrintTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """An expression of ORDER BY."""
+
+    node: exp.Expr
+    is_descending: bool
+    is_null_first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Select:
     """SELECT: the current rows, or with EMIT CHANGES (`follows`) the changes as they happen, up to a `limit`."""
 
@@ -92,6 +101,7 @@ class Select:
     follows: bool
     limit: int | None
     text: str = ""
+    orders: tuple[Order, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +219,36 @@ class _CommandParser(KsqlParser):
         query = self.query()
         # In a file every query has its changes, so the parser does not keep whether EMIT CHANGES was written.
         follows = not query.is_final and any(each.text.upper() == "EMIT" for each in self._tokens[begin : self._index])
+        follows = follows or query.is_final
+        orders: tuple[Order, ...] = ()
+        if self.is_next("ORDER"):
+            if follows:
+                raise self.fail("ORDER BY needs the current rows: without EMIT, a query has them")
+            self.expect("ORDER", "BY")
+            orders = self._orders()
         limit = self.number() if self.word("LIMIT") else None
-        return Select(query, follows or query.is_final, limit, self.sql[start : self._prev.end + 1])
+        return Select(query, follows, limit, self.sql[start : self._prev.end + 1], orders)
+
+    def _orders(self) -> tuple[Order, ...]:
+        found = [self._order()]
+        while self.word(","):
+            found.append(self._order())
+        return tuple(found)
+
+    def _order(self) -> Order:
+        node = self.expression_of()
+        if isinstance(node, exp.Literal | exp.Null):
+            raise SqlError("ORDER BY takes columns and expressions, and no constant", start_of(node))
+        is_descending = self.word("DESC")
+        if not is_descending:
+            self.word("ASC")
+        # As in Flink: NULL is less than all values.
+        is_null_first = not is_descending
+        if self.word("NULLS"):
+            is_null_first = self.word("FIRST")
+            if not is_null_first:
+                self.expect("LAST")
+        return Order(node, is_descending, is_null_first)
 
 
 def _known(command: SetProperty) -> SetProperty:

@@ -75,6 +75,9 @@ class KsqlParser(ExpressionParser):
         else:
             message = f"Statement begins with {token.text!r}, which is not supported"
             raise self.fail(message, hint="Statements begin with CREATE, INSERT INTO, DROP, SET or UNSET.")
+        if self.is_next("ORDER", "LIMIT"):
+            message = f"{self._curr.text.upper()} needs rows that end, and those of a statement do not"
+            raise self.fail(message, hint="Queries of current rows have it: riverrun sql, and POST /query.")
         if self._curr and not self.word(";"):
             raise self.fail(f"Unexpected {self._curr.text!r}")
         return found
@@ -283,14 +286,16 @@ class KsqlParser(ExpressionParser):
             self._curr
             and self._curr.token_type in {TokenType.VAR, TokenType.IDENTIFIER}
             and not self.is_next(*RESERVED)
-            and not self._is_union()
+            and not self._is_clause()
         ):
             alias, _ = self.name()
         return From(name, alias, start)
 
-    def _is_union(self) -> bool:
-        # The word is not reserved: a source may have it as its alias.
-        return self.is_next("UNION") and bool(self._next) and self._next.text.upper() in {"ALL", "DISTINCT", "SELECT"}
+    def _is_clause(self) -> bool:
+        # These words are not reserved: a source may have them as its alias.
+        following = self._next.text.upper() if self._next else ""
+        is_union = self.is_next("UNION") and following in {"ALL", "DISTINCT", "SELECT"}
+        return is_union or (self.is_next("ORDER") and following == "BY")
 
     def _join_clause(self) -> Join | None:
         kind = self._join_kind()

@@ -152,6 +152,7 @@ class WindowClause:
 class Query:
     """A SELECT; with `needs_key`, the projection must contain the key of its rows, as it must when they are written.
 
+    With `drops_key`, columns of the key are columns like others: keys of united rows may differ if they are only shown.
     `unions` holds the SELECTs that follow it behind UNION ALL, which have none themselves.
     """
 
@@ -165,6 +166,7 @@ class Query:
     having: exp.Expr | None = None
     is_final: bool = False
     needs_key: bool = True
+    drops_key: bool = False
     distinct: DistinctOn | None = None
     unions: tuple[Query, ...] = ()
 
@@ -174,7 +176,8 @@ class Query:
 
     def without_key(self) -> Query:
         """Return the query of the same rows for display, which may leave out their key."""
-        return replace(self, needs_key=False, unions=tuple(each.without_key() for each in self.unions))
+        unions = tuple(replace(each, needs_key=False, drops_key=True) for each in self.unions)
+        return replace(self, needs_key=False, drops_key=bool(unions), unions=unions)
 
     @property
     def sources(self) -> tuple[From, ...]:

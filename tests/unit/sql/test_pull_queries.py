@@ -136,8 +136,9 @@ def test_rows_are_made_of_what_a_store_has(text: str, rows: list[tuple[Any, ...]
         prices = driver.input_topic("prices", BYTES, BYTES)
         prices.pipe_input(b"lamp", b'{"PRICE":7}')
         prices.pipe_input(b"sofa", b'{"PRICE":9}')
-        found = [query.row(*entry) for entry in entries(driver, query.table.store)]
-    assert sorted(each for each in found if each is not None) == rows
+        assert query.table is not None
+        found = [query.entry(*entry) for entry in entries(driver, query.table.store)]
+    assert sorted(query.results(each for each in found if each is not None)) == rows
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,9 @@ def test_rows_are_made_of_what_a_store_has(text: str, rows: list[tuple[Any, ...]
     [
         "SELECT item FROM orders;",
         "SELECT name FROM names;",
-        "SELECT COUNT(*) FROM totals GROUP BY customer;",
+        "SELECT customer, COUNT(*) FROM orders GROUP BY customer;",
+        "SELECT item, COUNT(*) FROM sold WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY item;",
+        "SELECT customer, n FROM totals UNION ALL SELECT customer, n FROM totals;",
         "SELECT * FROM totals EMIT CHANGES;",
         "SELECT * FROM totals t JOIN names n ON t.customer = n.customer;",
     ],
@@ -161,7 +164,14 @@ def test_what_stores_cannot_answer_is_no_pull_query(plan: StatementPlan, text: s
     [
         ("SELECT m FROM totals;", "Column 'M' cannot be resolved"),
         ("SELECT * FROM totals WHERE n;", "Should evaluate to boolean"),
-        ("SELECT COUNT(*) FROM totals;", "COUNT cannot be used here"),
+        ("SELECT customer, COUNT(*) FROM totals;", "not part of GROUP BY: CUSTOMER"),
+        ("SELECT n FROM totals ORDER BY m;", r"Column 'M' cannot be resolved"),
+        ("SELECT n FROM totals ORDER BY 1;", "ORDER BY takes columns and expressions, and no constant"),
+        ("SELECT n FROM totals ORDER BY ARRAY[n];", "ORDER BY takes values with an order, and not ARRAY<BIGINT>"),
+        ("SELECT n FROM totals GROUP BY n ORDER BY total;", "not part of GROUP BY: TOTAL"),
+        ("SELECT n FROM totals GROUP BY SUM(n);", "GROUP BY does not support aggregate functions"),
+        ("SELECT n FROM totals ORDER BY n EMIT CHANGES;", "Unexpected 'EMIT'"),
+        ("SELECT n FROM totals EMIT CHANGES ORDER BY n;", "ORDER BY needs the current rows"),
         ("SELECT * FROM totls;", "TOTLS does not exist"),
     ],
 )

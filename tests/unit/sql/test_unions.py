@@ -209,7 +209,7 @@ def test_union_is_a_name_where_no_select_follows() -> None:
 
 def test_a_query_at_the_prompt_unites_rows_and_needs_no_keys() -> None:
     catalog = Statements.of(SOURCES, "a.sql").catalog
-    (select,) = parse_commands("SELECT shop, n FROM web UNION ALL SELECT shop, n FROM loose EMIT CHANGES LIMIT 3;")
+    (select,) = parse_commands("SELECT id, n FROM web UNION ALL SELECT shop, n FROM loose EMIT CHANGES LIMIT 3;")
     assert isinstance(select, Select)
     assert (select.follows, select.limit) == (True, 3)
     plan = StatementPlan(StreamsBuilder(), catalog)
@@ -220,4 +220,4 @@ def test_a_query_at_the_prompt_unites_rows_and_needs_no_keys() -> None:
     ]
     selecting = Selecting(lambda: pytest.fail("no broker is asked"), {}, catalog)
     rows = [selection.row(*update) for update in selecting._updates(plan, selection, ["web", "loose"], records)]
-    assert rows == [("web", 0), ("loose", 1)]
+    assert rows == [("x", 0), ("loose", 1)]

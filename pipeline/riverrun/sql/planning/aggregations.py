@@ -251,6 +251,46 @@ def aggregated(
     return Aggregated(results, fields, rewritten, kind, window_size, steps)
 
 
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Groups of rows that do not change: no window closes, and no row leaves its group.
+
+    Args:
+        fields: The columns of groups and results.
+        nodes: Expressions over these columns.
+        passes: The test of HAVING.
+    """
+
+    fields: tuple[Field, ...]
+    nodes: tuple[exp.Expr, ...]
+    row_of: Callable[[Any], Any]
+    fold: _Fold
+    key_bytes: Callable[[Any], bytes]
+    passes: Callable[[Any, Any], bool] | None
+
+
+def row_groups(
+    relation: Relation, groups: Sequence[exp.Expr], nodes: Sequence[exp.Expr], having: exp.Expr | None
+) -> RowGroups:
+    """Return how rows make groups; without groups, all rows are one."""
+    calls = Calls(relation, groups, {}, is_windowed=False)
+    rewritten = tuple(calls.rewritten(each) for each in nodes)
+    test = None if having is None else calls.rewritten(having)
+    types = [each.type or Primitive.STRING for each in calls.inputs[: len(groups)]]
+    fields = _fields(types, calls.calls, is_windowed=False)
+    passes = None
+    if test is not None:
+        compiler = Compiler(fields)
+        passes = predicate_of(compiler.names, compiler.code(test))
+    row_of = function_of(calls.compiler.names, calls.inputs)
+    fold = _Fold(tuple(calls.calls), len(groups))
+    return RowGroups(fields, rewritten, row_of, fold, row_serde(types).serialize, passes)
+
+
+def has_aggregate(node: exp.Expr) -> bool:
+    return any(is_aggregate(str(each.this)) for each in node.find_all(exp.Anonymous))
+
+
 def _check_source(relation: Relation, window: WindowClause | None, group: exp.Expr, *, expires: bool) -> None:
     """Make sure that the rows of a source can be put into windows, and that those of a result can expire."""
     if relation.table is not None and window is not None:

@@ -422,19 +422,28 @@ class Selection:
 
     topic: str
     result: QueryResult
-    keys: Serde[Any]
-    values: Serde[Any]
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
 
-    def row(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
-        """Return the columns in the order of the projection, with times as texts; a deleted row has only those of its key."""
-        read = None if key is None else self.keys.deserialize(key)
+    @property
+    def columns(self) -> Columns:
+        """Return the columns in the order of the projection."""
+        types = dict((*self.result.key, *self.result.value))
+        return tuple((name, types[name]) for name in self.result.shown)
+
+    def values(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
+        """Return the values in the order of the projection; a deleted row has only those of its key."""
+        read = None if key is None else self.key_serde.deserialize(key)
         found: dict[str, Any] = dict(
             zip(_column_names(self.result.key), getattr(read, "key", read) or (), strict=False)
         )
         if value is not None:
-            found |= zip(_column_names(self.result.value), self.values.deserialize(value), strict=True)
-        types = dict((*self.result.key, *self.result.value))
-        return tuple(shown(found.get(name), types[name]) for name in self.result.shown)
+            found |= zip(_column_names(self.result.value), self.value_serde.deserialize(value), strict=True)
+        return tuple(found.get(name) for name in self.result.shown)
+
+    def row(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
+        """Return the values with times as texts."""
+        return tuple(shown(each, type_) for each, (_, type_) in zip(self.values(key, value), self.columns, strict=True))
 
 
 def _column_names(columns: Columns) -> list[str]:

@@ -78,7 +78,7 @@ def planned(
     late: LateConsumer | None = None,
 ) -> QueryResult:
     _check_clauses(query)
-    _check_functions(query)
+    check_functions(query)
     if query.late and late is None:
         raise SqlError("LATE INTO makes a stream, as statements of a file do", query.late[0].start)
 
@@ -111,7 +111,7 @@ def _check_clauses(query: Query) -> None:
         raise SqlError(message, query.distinct.start, hint=hint)
 
 
-def _check_functions(query: Query) -> None:
+def check_functions(query: Query) -> None:
     nodes = () if query.distinct is None else query.distinct.nodes
     for call in table_calls([query.where, query.having, *query.group_by, *query.partition_by, *nodes]):
         raise SqlError(f"Table function {call.this} can only be used in the projection", start_of(call))
@@ -297,7 +297,7 @@ def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> Qu
     outputs = [replace(each, node=node) for each, node in zip(outputs, nodes, strict=True)]
     compiler = Compiler(relation.fields)
     nodes = [qualified(each.node, relation) for each in outputs]
-    key_columns, values = split(outputs, nodes, keys, is_needed=query.needs_key)
+    key_columns, values = ([], outputs) if query.drops_key else split(outputs, nodes, keys, is_needed=query.needs_key)
     shown = tuple(each.name for each in outputs)
     codes = [checked(compiler, each) for each in values]
     make = function_of(compiler.names, codes)

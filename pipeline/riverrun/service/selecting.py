@@ -158,7 +158,7 @@ class Selecting:
         if reads_rows(query, self.catalog):
             pulled = row_query(select, self.catalog)
             query = whole_table(self.catalog.find(query.source.name, query.source.start), query.source.start)
-        selection = plan.select(query if self._makes_table(query) else query.without_key(), _SHOWN)
+        selection = plan.select(query.without_key(), _SHOWN)
         pulled = pulled or result_query(select, selection.columns)
         reader, topics, _ = self._reader(query)
         updates = self._updates(plan, selection, topics, reader.until_now(topics))
@@ -187,9 +187,6 @@ class Selecting:
         records = reader.follow("earliest" if command.from_beginning else "latest")
         rows = (self._line(source, record) for record in records)
         return Rows(_PRINTED, islice(rows, 0, _end(command), command.interval))
-
-    def _makes_table(self, query: Query) -> bool:
-        return bool(query.group_by) or self.catalog.find(query.source.name, query.source.start).is_table
 
     def _line(self, source: Source | None, record: ReadRecord) -> tuple[Any, ...]:
         key, value = jsonable(record.key), jsonable(record.value)

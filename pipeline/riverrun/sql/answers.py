@@ -187,7 +187,7 @@ class PullQuery:
     """How all rows make the result; None if each row makes one of the result."""
     passes: Callable[[Any], bool] = field(repr=False)
     """The test of WHERE for a row of the table."""
-    _make: Callable[[Any], Any] = field(repr=False)
+    make: Callable[[Any], Any] = field(repr=False)
 
     def entry(self, key: Any, value: Any, timestamp: int | None, window: Window | None) -> Any:
         """Return a row of the table from an entry of its store; None if the query leaves it out."""
@@ -198,12 +198,15 @@ class PullQuery:
         row = self.table.row_of(key if window is None else Windowed(key, window), value)
         if row is None:
             return None
+        # Stores of sessions have no times: that of a session is its end.
+        if timestamp is None and window is not None:
+            timestamp = window.end
         whole = (*row, *key, *(window or ()), timestamp)
         return whole if self.passes(whole) else None
 
     def row(self, whole: Any) -> tuple[Any, ...]:
         """Return a row of the result, as JSON shows it, from a row of the table."""
-        return self.shown(self._make(whole))
+        return self.shown(self.make(whole))
 
     def results(self, rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         """Return the result, as JSON shows it, from all rows of the table."""
@@ -266,7 +269,7 @@ def row_query(select: Select, catalog: Catalog) -> PullQuery:
     gathering = None
     if groups is not None or orders:
         gathering = Gathering(groups, make, len(columns), select.orders, select.limit)
-    return PullQuery(source.stored, columns, sought, select.limit, gathering, passes, make)
+    return PullQuery(source.stored, columns, sought, select.limit, gathering=gathering, passes=passes, make=make)
 
 
 def result_query(select: Select, columns: Columns) -> PullQuery:
@@ -276,7 +279,7 @@ def result_query(select: Select, columns: Columns) -> PullQuery:
     codes = [Code(f"row[{number}]", each.type) for number, each in enumerate(fields)]
     make = function_of(compiler.names, [*codes, *(_sortable(compiler, each.node) for each in select.orders)])
     gathering = Gathering(None, make, len(columns), select.orders, select.limit) if select.orders else None
-    return PullQuery(None, columns, Sought(), select.limit, gathering, lambda _row: True, make)
+    return PullQuery(None, columns, Sought(), select.limit, gathering=gathering, passes=lambda _row: True, make=make)
 
 
 def whole_table(source: Source, start: int) -> Query:

@@ -150,7 +150,7 @@ class WindowClause:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A SELECT; with `needs_key`, the projection must contain the key of its rows, as it must when they are written.
+    """A SELECT; with `needs_key`, the projection must contain the key of its rows, as it must in a file.
 
     With `drops_key`, columns of the key are columns like others: keys of united rows may differ if they are only shown.
     `unions` holds the SELECTs that follow it behind UNION ALL, which have none themselves.

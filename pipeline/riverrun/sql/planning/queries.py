@@ -419,30 +419,36 @@ def checked(compiler: Compiler, output: ProjectedColumn) -> Code:
 def split(
     outputs: Sequence[ProjectedColumn], nodes: Sequence[exp.Expr], keys: Sequence[exp.Expr], *, is_needed: bool = True
 ) -> tuple[list[str], list[ProjectedColumn]]:
-    """Split the projection into the names of the key's columns, none if no key is needed, and the value's columns."""
+    """Split the projection into the names of the key's columns and the value's columns.
+
+    If no key is needed, columns of the key that are missing get names that are not shown.
+    """
     names, taken = [], set()
-    if not is_needed and not set(nodes).issuperset(keys):
-        return [], list(outputs)
     places_of: dict[exp.Expr, list[int]] = {}
     for number, node in enumerate(nodes):
         places_of.setdefault(node, []).append(number)
-    for key in keys:
+    for number, key in enumerate(keys):
         places = places_of.get(key, [])
-        shown = _own_name(key) or "its key"
-        if not places:
-            raise SqlError(f"Key missing from projection. The query must include {shown} in its SELECT.", start_of(key))
-        if len(places) > 1:
-            copies = ", ".join(outputs[number].name for number in places)
-            message = f"The projection contains a key column ({shown}) more than once: {copies}."
-            raise SqlError(message, start_of(key), hint="AS_VALUE(...) copies a key into the value.")
-        taken.add(places[0])
-        names.append(outputs[places[0]].name)
+        if is_needed:
+            _check_key(key, [outputs[place].name for place in places])
+        taken.update(places[:1])
+        names.append(outputs[places[0]].name if places else f"KSQL_HIDDEN_{number}")
     values = [each for number, each in enumerate(outputs) if number not in taken]
-    for each in values:
+    for each in values if is_needed else ():
         if each.name in _RESERVED:
             message = f"Reserved column name in select: `{each.name}`. Please remove or alias the column."
             raise SqlError(message, start_of(each.node))
     return names, values
+
+
+def _check_key(key: exp.Expr, copies: Sequence[str]) -> None:
+    """Make sure that the projection has a column of the key exactly once."""
+    shown = _own_name(key) or "its key"
+    if not copies:
+        raise SqlError(f"Key missing from projection. The query must include {shown} in its SELECT.", start_of(key))
+    if len(copies) > 1:
+        message = f"The projection contains a key column ({shown}) more than once: {', '.join(copies)}."
+        raise SqlError(message, start_of(key), hint="AS_VALUE(...) copies a key into the value.")
 
 
 def _aggregate_result(

@@ -130,7 +130,7 @@ def _answer(pull: _Pull, statement: Statement, process: QueryProcess, began: flo
             positions.setdefault(entry.rpartition("@")[0], entry)
         roles.add(found.role)
         mark = pull.following(mark, found, len(made))
-        if time.monotonic() > pull.until:
+        if planned.is_gathered and time.monotonic() > pull.until:
             raise QueryRefusedError("query-too-long", "The query took longer than server.query.timeout.ms", 503)
         if looked_at >= MAX_ROWS or (time.monotonic() >= half and not planned.is_gathered):
             break

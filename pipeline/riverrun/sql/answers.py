@@ -177,16 +177,23 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class PullQuery:
-    """A SELECT over a stored table; `columns` are those of the result, and None as `limit` stands for all rows."""
+    """A SELECT over the rows of a table.
+
+    Args:
+        table: The stored table; None for rows that are computed from topics.
+        columns: The columns of the result.
+        limit: Greatest number of rows of the result; None for all.
+        gathering: How all rows make the result; None if each row makes one of the result.
+        passes: The test of WHERE for a row of the table.
+        make: Makes a row of the result from one of the table.
+    """
 
     table: StoredTable | None
     columns: Columns
     sought: Sought
     limit: int | None
     gathering: Gathering | None
-    """How all rows make the result; None if each row makes one of the result."""
     passes: Callable[[Any], bool] = field(repr=False)
-    """The test of WHERE for a row of the table."""
     make: Callable[[Any], Any] = field(repr=False)
 
     def entry(self, key: Any, value: Any, timestamp: int | None, window: Window | None) -> Any:

@@ -76,7 +76,8 @@ class KsqlParser(ExpressionParser):
             message = f"Statement begins with {token.text!r}, which is not supported"
             raise self.fail(message, hint="Statements begin with CREATE, INSERT INTO, DROP, SET or UNSET.")
         if self.is_next("ORDER", "LIMIT"):
-            message = f"{self._curr.text.upper()} needs rows that end, and those of a statement do not"
+            clause = "ORDER BY" if self.is_next("ORDER") else "LIMIT"
+            message = f"{clause} needs rows that end, and those of a statement do not"
             raise self.fail(message, hint="Queries of current rows have it: riverrun sql, and POST /query.")
         if self._curr and not self.word(";"):
             raise self.fail(f"Unexpected {self._curr.text!r}")

@@ -191,7 +191,7 @@ def test_a_few_first_rows_of_many_are_found_without_holding_all(monkeypatch: pyt
 
 @pytest.mark.parametrize("clause", ["ORDER BY n", "LIMIT 3"])
 def test_a_statement_of_a_file_has_no_order(clause: str) -> None:
-    with pytest.raises(SqlError, match=f"{clause.split(maxsplit=1)[0]} needs rows that end"):
+    with pytest.raises(SqlError, match=f"{clause.rpartition(' ')[0]} needs rows that end"):
         parse(f"{STATEMENTS} CREATE TABLE o AS SELECT id, n FROM stock {clause};")
 
 

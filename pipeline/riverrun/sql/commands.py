@@ -21,11 +21,13 @@ from riverrun.sql.statements import (
     SqlError,
     nearest,
     start_of,
-    words,
 )
+from riverrun.sql.variables import spelled, statement_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+
+    from sqlglot.tokenizer_core import Token
 
     from riverrun.sql.catalog import Catalog, Source
     from riverrun.sql.columns_file import Resolver
@@ -34,10 +36,10 @@ if TYPE_CHECKING:
 
 PROPERTIES: Mapping[str, tuple[str, ...]] = {"auto.offset.reset": ("earliest", "latest")}
 """The properties of SET at the prompt, with their values."""
-KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "TYPES")
+KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "TYPES", "VARIABLES")
 
 _HINT = (
-    "Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES, DELETE FROM and SET. "
+    "Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES, DELETE FROM, SET and DEFINE. "
     "Statements belong in the file."
 )
 
@@ -128,14 +130,17 @@ Command: TypeAlias = (
 )
 
 
-def parse_commands(text: str) -> list[Command]:
-    """Return the commands of a text, each with a semicolon at its end; the last one may lack it."""
-    return _CommandParser(dialect=Ksql()).commands(text)
+def parse_commands(text: str, variables: MutableMapping[str, str] | None = None) -> list[Command]:
+    """Return the commands of a text, each with a semicolon at its end; the last one may lack it.
+
+    `variables` are those defined before; definitions of the text are added.
+    """
+    return _CommandParser(dialect=Ksql()).commands(text, statement_words(text, variables))
 
 
 class _CommandParser(KsqlParser):
-    def commands(self, text: str) -> list[Command]:
-        self.begin(text, words(text))
+    def commands(self, text: str, tokens: list[Token]) -> list[Command]:
+        self.begin(text, tokens)
         found: list[Command] = []
         try:
             while self._curr:
@@ -227,7 +232,10 @@ class _CommandParser(KsqlParser):
             self.expect("ORDER", "BY")
             orders = self._orders()
         limit = self.number() if self.word("LIMIT") else None
-        return Select(query, follows, limit, self.sql[start : self._prev.end + 1], orders)
+        text = self.sql[start : self._prev.end + 1]
+        # An instance that answers the query does not know the variables.
+        text = spelled(self._tokens[begin : self._index]) if "${" in text else text
+        return Select(query, follows, limit, text, orders)
 
     def _orders(self) -> tuple[Order, ...]:
         found = [self._order()]
@@ -293,8 +301,12 @@ class Statements:
             raise
         return cls(text, tuple(found), plan.catalog, plan.columns)
 
-    def answer(self, command: Show | Describe | DescribeFunction | Explain) -> ResultSet:
+    def answer(
+        self, command: Show | Describe | DescribeFunction | Explain, variables: Mapping[str, str] | None = None
+    ) -> ResultSet:
         match command:
+            case Show("VARIABLES"):
+                return ResultSet(("Variable Name", "Value"), tuple(sorted((variables or {}).items())))
             case Show():
                 return self._shown(command.kind)
             case Describe():

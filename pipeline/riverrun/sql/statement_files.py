@@ -22,8 +22,9 @@ from riverrun.sql.schema_types import (
     json_schema_type,
     protobuf_type,
 )
-from riverrun.sql.statements import CreateSource, DropSource, InsertInto, SqlError, words
+from riverrun.sql.statements import CreateSource, DropSource, InsertInto, SqlError
 from riverrun.sql.types import Array, Map, SqlType, Struct
+from riverrun.sql.variables import statement_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -180,7 +181,7 @@ def statement_digests(text: str, file: str) -> dict[str, str]:
 def _parted(text: str) -> Iterator[list[Token]]:
     """Yield the words of each statement."""
     tokens: list[Token] = []
-    for token in words(text):
+    for token in statement_words(text):
         if token.text != ";" or token.token_type in _AS_WRITTEN:
             tokens.append(token)
         elif tokens:

@@ -30,8 +30,8 @@ from riverrun.sql.statements import (
     Statement,
     WindowClause,
     nearest,
-    words,
 )
+from riverrun.sql.variables import statement_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -74,7 +74,9 @@ class KsqlParser(ExpressionParser):
             found = self.property_set()
         else:
             message = f"Statement begins with {token.text!r}, which is not supported"
-            raise self.fail(message, hint="Statements begin with CREATE, INSERT INTO, DROP, SET or UNSET.")
+            raise self.fail(
+                message, hint="Statements begin with CREATE, INSERT INTO, DROP, SET, UNSET, DEFINE or UNDEFINE."
+            )
         if self.is_next("ORDER", "LIMIT"):
             clause = "ORDER BY" if self.is_next("ORDER") else "LIMIT"
             message = f"{clause} needs rows that end, and those of a statement do not"
@@ -434,4 +436,4 @@ class KsqlParser(ExpressionParser):
 
 
 def parse(text: str) -> list[Statement]:
-    return KsqlParser(dialect=Ksql()).statements(text, words(text))
+    return KsqlParser(dialect=Ksql()).statements(text, statement_words(text))

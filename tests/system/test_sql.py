@@ -73,6 +73,12 @@ def check_pull_queries(config: Path, name: str, broker: Broker) -> None:
         }
         assert len(posted(server, "SELECT * FROM spent WHERE total > 9.5;").json()["rows"]) == 20
         assert len(posted(server, "SELECT * FROM spent WHERE customer > '0' LIMIT 7;").json()["rows"]) == 7
+        largest = posted(server, "SELECT customer, total FROM spent ORDER BY total DESC LIMIT 3;").json()["rows"]
+        assert largest == [["29", 29.5], ["28", 28.5], ["27", 27.5]]
+        groups = (
+            "SELECT LEN(customer) AS size, COUNT(*) AS n, SUM(total) AS s FROM spent GROUP BY LEN(customer) ORDER BY n;"
+        )
+        assert posted(server, groups).json()["rows"] == [[1, 10, 50.0], [2, 20, 400.0]]
         refused = posted(server, "SELECT nothing FROM spent;")
         assert (refused.status_code, refused.json()["error"]) == (400, "bad-statement")
         assert "Column 'NOTHING' cannot be resolved. (query:1:8)" in refused.json()["message"]

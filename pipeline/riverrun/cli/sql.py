@@ -24,25 +24,10 @@ if TYPE_CHECKING:
     from riverrun.sql.commands import Command, Select, Statements
     from riverrun.sql.statements import SetProperty
 
-_WORDS = (
-    *("SHOW", "STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "DESCRIBE", "FUNCTION", "EXPLAIN", "PRINT"),
-    *(
-        "FROM",
-        "BEGINNING",
-        "INTERVAL",
-        "LIMIT",
-        "SELECT",
-        "DISTINCT",
-        "WHERE",
-        "GROUP",
-        "BY",
-        "HAVING",
-        "WINDOW",
-        "TUMBLING",
-    ),
-    *("HOPPING", "SESSION", "SIZE", "JOIN", "LEFT", "WITHIN", "GRACE", "PERIOD", "ON", "EMIT", "CHANGES", "FINAL"),
-    *("SET", "UNSET", "INSERT", "INTO", "VALUES", "DELETE", "TYPES", "TIMEZONE", "OFFSET"),
-)
+_WORDS = """SHOW STREAMS TABLES TOPICS QUERIES FUNCTIONS TYPES VARIABLES DESCRIBE FUNCTION EXPLAIN PRINT FROM BEGINNING INTERVAL
+    SELECT DISTINCT WHERE GROUP BY HAVING FILTER ORDER ASC DESC NULLS LIMIT UNION ALL WINDOW TUMBLING HOPPING
+    SESSION SIZE TIMEZONE OFFSET JOIN LEFT WITHIN GRACE PERIOD ON EMIT CHANGES FINAL SET UNSET DEFINE UNDEFINE
+    INSERT INTO VALUES DELETE""".split()  # noqa: SIM905 - a list of words
 
 
 def sql(
@@ -65,7 +50,7 @@ def sql(
 ) -> None:
     """Look at the statements of an application and at its rows. Without -e and -f it prompts for commands.
 
-    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES, DELETE FROM and SET. The application's
+    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES, DELETE FROM, SET and DEFINE. The application's
     instances answer a SELECT of a table that they store. All others are computed here, in memory, from the records of topics.
     A SELECT with EMIT CHANGES shows new rows as they arrive, until Ctrl-C. SET 'auto.offset.reset' = 'earliest' lets it
     begin with the first records.
@@ -140,6 +125,7 @@ class _Shell:
         self._pull = pull
         self._as_json = as_json
         self._properties: dict[str, str] = {}
+        self._variables: dict[str, str] = {}
 
     @classmethod
     def of(cls, found: Application, server: str | None, *, from_topics: bool, as_json: bool) -> _Shell:
@@ -159,7 +145,7 @@ class _Shell:
         from riverrun.sql.statements import SqlError
 
         try:
-            for command in parse_commands(text):
+            for command in parse_commands(text, self._variables):
                 self._answer(command)
         except SqlError as error:
             error.place(text, "command")
@@ -179,7 +165,7 @@ class _Shell:
             found = self._selecting.printed(command) if isinstance(command, PrintTopic) else self._selected(command)
             self._print(found.columns, found.rows)
             return
-        answer = self.statements.answer(command)
+        answer = self.statements.answer(command, self._variables)
         if self._as_json:
             self._print(answer.columns, answer.rows)
         else:

@@ -68,8 +68,10 @@ def asked(
     token = chosen.token or streams.server_read_token
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     url = f"http{'s' if tls else ''}://{address}{path}"
+    # Instances themselves end queries, the requests with a body: they have that time as well.
+    seconds = _ANSWER_SECONDS + (0 if body is None else streams.server_query_timeout_ms / 1000)
     # trust_env=False: no proxy of the environment must see the token.
-    with httpx.Client(timeout=_ANSWER_SECONDS, trust_env=False, verify=tls or True) as client:
+    with httpx.Client(timeout=seconds, trust_env=False, verify=tls or True) as client:
         try:
             answer = client.request(method, url, params=dict(params or {}), headers=headers, json=body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -47,6 +47,7 @@ class Planned:
         time_from: Earliest start of a window, ms.
         time_to: Latest start of a window, ms.
         limit: Greatest number of rows; None for all.
+        is_gathered: Whether the result needs all entries: it has groups or an order.
     """
 
     columns: tuple[tuple[str, str], ...]
@@ -57,6 +58,7 @@ class Planned:
     time_from: int
     time_to: int
     limit: int | None
+    is_gathered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +222,11 @@ class QueryProcess:
         found: Planned = self._ask(text, text, until)
         return found
 
-    def rows(self, found: Sequence[Any], most: int | None, text: str, until: float) -> list[bytes]:
-        """Return the rows, as JSON, that the planned query makes of entries of its store (`row_object`): `most` at most."""
+    def rows(self, found: Sequence[Any] | None, most: int | None, text: str, until: float) -> list[bytes]:
+        """Return the rows, as JSON, that the planned query makes of entries of its store (`row_object`): `most` at most.
+
+        A gathered query makes its rows of all entries so far, if `found` is None.
+        """
         made: list[bytes] = self._ask((found, most, self._streams.server_query_max_bytes), text, until)
         return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from riverrun.state.api import StoreKind
 from riverrun.windows import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from multiprocessing.connection import Connection
 
     from riverrun.config import AppConfig
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from riverrun.sql.answers import PullQuery
     from riverrun.sql.catalog import Catalog
     from riverrun.sql.commands import Select
+    from riverrun.sql.gathering import Gathered
     from riverrun.state.api import StoreBuilder
 
 # The instance normally kills a process that computes too long. If the instance was killed itself, nobody would:
@@ -116,11 +118,18 @@ class _Computer:
     def __init__(self, catalog: Catalog, stores: Mapping[str, StoreBuilder]) -> None:
         self._catalog = catalog
         self._stores = stores
-        self._row: Callable[[Any], Any]
+        self._pulled: PullQuery
+        self._gathered: Gathered | None = None
+        self._entry: Callable[[Any], Any]
 
     def answer(self, question: Any) -> Any:
+        """Return the plan of a text, the rows of entries (a tuple with limits), or with None as entries those of all before."""
+        from riverrun.sql.gathering import TooManyRowsError  # noqa: PLC0415 - its parser is an extra
+
         try:
             return self._plan(question) if isinstance(question, str) else self._rows(*question)
+        except TooManyRowsError as error:
+            return Mistake("answer-too-large", f"{error.message}. {error.hint}", 413)
         except StreamsError as error:
             # No statement is to blame for a row that cannot be read, or a schema registry that does not answer.
             if not isinstance(question, str) or isinstance(error, BrokerError):
@@ -131,9 +140,13 @@ class _Computer:
             return Mistake("query-failed", f"{type(error).__name__}: {str(as_exception(error))[:_SHOWN]}", status)
 
     def _plan(self, text: str) -> Planned:
+        from riverrun.sql.gathering import Gathered  # noqa: PLC0415 - its parser is an extra
+
         pulled = _parsed(text, self._catalog)
+        assert pulled.table is not None  # noqa: S101 - a pull query reads a store
         builder, sought = self._stores[pulled.table.store], pulled.sought
-        self._row = _row_maker(pulled, builder)
+        self._pulled, self._entry = pulled, _entry_reader(pulled, builder)
+        self._gathered = None if pulled.gathering is None else Gathered(pulled.gathering)
         serialize = builder.key_serde.serialize
         is_windowed, keys = builder.key_serde.name.startswith("windowed"), sought.keys
         lower = upper = None
@@ -150,24 +163,28 @@ class _Computer:
             time_from=sought.time_from,
             time_to=sought.time_to,
             limit=pulled.limit,
+            is_gathered=pulled.gathering is not None,
         )
 
-    def _rows(self, found: Sequence[Any], most: int | None, most_bytes: int) -> Any:
-        made: list[bytes] = []
-        size = 0
-        for each in found:
-            if most is not None and len(made) >= most:
-                break
-            row = self._row(each)
-            if row is not None:
-                made.append(_encode(row))
-                size += len(made[-1])
-            if size > most_bytes:
-                message = (
-                    f"The rows have more than {most_bytes} bytes (server.query.max.bytes): select less, or add LIMIT"
-                )
-                return Mistake("answer-too-large", message, 413)
-        return made
+    def _rows(self, found: Sequence[Any] | None, most: int | None, most_bytes: int) -> Any:
+        entries = (row for each in found or () if (row := self._entry(each)) is not None)
+        if self._gathered is None:
+            return _encoded(map(self._pulled.row, islice(entries, most)), most_bytes)
+        for each in entries:
+            self._gathered.add(each)
+        return [] if found is not None else _encoded(map(self._pulled.shown, self._gathered.results()), most_bytes)
+
+
+def _encoded(rows: Iterable[tuple[Any, ...]], most_bytes: int) -> list[bytes] | Mistake:
+    made: list[bytes] = []
+    size = 0
+    for row in rows:
+        made.append(_encode(row))
+        size += len(made[-1])
+        if size > most_bytes:
+            message = f"The rows have more than {most_bytes} bytes (server.query.max.bytes): select less, or add LIMIT"
+            return Mistake("answer-too-large", message, 413)
+    return made
 
 
 def _parsed(text: str, catalog: Catalog) -> PullQuery:
@@ -195,14 +212,14 @@ def _selected(text: str) -> Select:
     raise SqlError("A query must be a single SELECT")
 
 
-def _row_maker(pulled: PullQuery, builder: StoreBuilder) -> Callable[[Any], Any]:
-    """Return a function that makes a row of an entry of the store; None if the entry is not part of the result."""
+def _entry_reader(pulled: PullQuery, builder: StoreBuilder) -> Callable[[Any], Any]:
+    """Return a function that reads a row of the table from an entry of its store; None if the query leaves it out."""
 
-    def row(found: Any) -> Any:
+    def entry(found: Any) -> Any:
         key = builder.key_serde.deserialize(from_base64(found["key"]["base64"]))
         value = builder.value_serde.deserialize(from_base64(found["value"]["base64"]))
         times = found.get("window") or found.get("session")
         window = None if times is None else Window(times["start"], times["end"])
-        return pulled.row(key, value, found.get("timestamp"), window)
+        return pulled.entry(key, value, found.get("timestamp"), window)
 
-    return row
+    return entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from riverrun.kafka.ranges import read_fields
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.serde.serdes import BYTES
-from riverrun.sql.answers import deleted_rows, inserted_row
+from riverrun.sql.answers import deleted_rows, inserted_row, reads_rows, result_query, row_query, whole_table
 from riverrun.sql.commands import DeleteRows
 from riverrun.sql.planning.planner import StatementPlan
 from riverrun.testing import TopologyTestDriver
@@ -139,21 +139,37 @@ class Selecting:
         A query of a table without EMIT CHANGES returns its current rows. EMIT CHANGES begins at `reset`: earliest or latest.
         """
         plan = StatementPlan(StreamsBuilder(), self.catalog)
-        needs_key = not select.follows and self._makes_table(select.query)
-        selection = plan.select(replace(select.query, needs_key=needs_key), _SHOWN)
-        sources = [self.catalog.sources[name] for name in _names(select)]
-        topics, tables = ({each.topic for each in found} for found in (sources, filter(_is_table, sources)))
-        reader = MergedTopics(self.brokers(), topics, tables)
         if not select.follows:
-            updates = self._updates(plan, selection, topics, reader.until_now(topics))
+            return self._current(select, plan)
+        selection = plan.select(select.query.without_key(), _SHOWN)
+        reader, topics, tables = self._reader(select.query)
         # New records of streams may look up older rows of tables.
-        elif reset == "latest":
+        if reset == "latest":
             updates = self._updates(plan, selection, topics, reader.from_now(), reader.until_now(tables))
         else:
             updates = self._updates(plan, selection, topics, chain(reader.until_now(topics), reader.from_now()))
-        is_whole = selection.result.is_table and not select.follows
-        rows = _last(selection, updates) if is_whole else (selection.row(key, value) for key, value in updates)
+        rows = (selection.row(key, value) for key, value in updates)
         return Rows(selection.result.shown, islice(rows, select.limit))
+
+    def _current(self, select: Select, plan: StatementPlan) -> Rows:
+        """Return the rows of a query over the current records of topics."""
+        query = select.query
+        pulled = None
+        if reads_rows(query, self.catalog):
+            pulled = row_query(select, self.catalog)
+            query = whole_table(self.catalog.find(query.source.name, query.source.start), query.source.start)
+        selection = plan.select(query.without_key(), _SHOWN)
+        pulled = pulled or result_query(select, selection.columns)
+        reader, topics, _ = self._reader(query)
+        updates = self._updates(plan, selection, topics, reader.until_now(topics))
+        rows = (selection.values(*each) for each in (_last(updates) if selection.result.is_table else updates))
+        return Rows(tuple(name for name, _ in pulled.columns), pulled.results(rows))
+
+    def _reader(self, query: Query) -> tuple[MergedTopics, set[str], set[str]]:
+        """Return the records of a query's topics, the topics, and those of tables among them."""
+        sources = [self.catalog.sources[each.name] for select in query.selects for each in select.sources]
+        topics, tables = ({each.topic for each in found} for found in (sources, filter(_is_table, sources)))
+        return MergedTopics(self.brokers(), topics, tables), topics, tables
 
     def write(self, command: InsertValues | DeleteRows) -> None:
         """Write the rows of a command to the topic of its source."""
@@ -171,9 +187,6 @@ class Selecting:
         records = reader.follow("earliest" if command.from_beginning else "latest")
         rows = (self._line(source, record) for record in records)
         return Rows(_PRINTED, islice(rows, 0, _end(command), command.interval))
-
-    def _makes_table(self, query: Query) -> bool:
-        return bool(query.group_by) or self.catalog.find(query.source.name, query.source.start).is_table
 
     def _line(self, source: Source | None, record: ReadRecord) -> tuple[Any, ...]:
         key, value = jsonable(record.key), jsonable(record.value)
@@ -221,19 +234,15 @@ def _is_table(source: Source) -> bool:
     return source.is_table
 
 
-def _names(select: Select) -> list[str]:
-    return [select.query.source.name, *(join.source.name for join in select.query.joins)]
-
-
-def _last(selection: Selection, updates: Iterator[tuple[bytes | None, bytes | None]]) -> Iterator[tuple[Any, ...]]:
-    """Return the last row of each key, without deleted ones."""
+def _last(updates: Iterable[tuple[bytes | None, bytes | None]]) -> Iterable[tuple[bytes | None, bytes | None]]:
+    """Return the last update of each key, without deletions."""
     last: dict[bytes | None, bytes | None] = {}
     for key, value in updates:
         # Removed first, so that the rows come in the order of their last updates.
         last.pop(key, None)
         if value is not None:
             last[key] = value
-    return (selection.row(key, value) for key, value in last.items())
+    return last.items()
 
 
 def _end(command: PrintTopic) -> int | None:

@@ -105,27 +105,40 @@ class _Mark:
 
 
 def _answer(pull: _Pull, statement: Statement, process: QueryProcess, began: float) -> Response:
-    """Return a page: the rows among a limited number of the store's entries, or fewer where the query ends."""
+    """Return a page: the rows among a limited number of the store's entries, or fewer where the query ends.
+
+    A query with groups or an order has one page, of all entries.
+    """
     planned = pull.planned
     mark: _Mark | None = _Mark(0, planned.limit) if statement.page is None else _Mark.parse(statement.page)
+    if planned.is_gathered and statement.page is not None:
+        raise ValueError("The page belongs to another query")
     rows: list[bytes] = []
-    positions: list[str] = []
+    positions: dict[str, str] = {}
     roles: set[str] = set()
     looked_at = 0
     # A page ends after half of the time: the last read and its rows must fit into the other half.
     half = (began + pull.until) / 2
-    while mark is not None and looked_at < MAX_ROWS and mark.left != 0 and (not looked_at or time.monotonic() < half):
+    while mark is not None and mark.left != 0:
         found = pull.read(mark, MAX_ROWS - looked_at)
         # Also empty partitions count, so that a store of many of them ends a page at all.
-        looked_at += max(len(found.rows), 1)
+        looked_at += 0 if planned.is_gathered else max(len(found.rows), 1)
         made = process.rows(found.rows, mark.left, statement.sql, pull.until) if found.rows else []
         rows += made
-        positions.append(found.position)
+        # Several reads of a partition: the earliest has its part of the answer, and later ones have more.
+        for entry in filter(None, found.position.split(",")):
+            positions.setdefault(entry.rpartition("@")[0], entry)
         roles.add(found.role)
         mark = pull.following(mark, found, len(made))
+        if planned.is_gathered and time.monotonic() > pull.until:
+            raise QueryRefusedError("query-too-long", "The query took longer than server.query.timeout.ms", 503)
+        if looked_at >= MAX_ROWS or (time.monotonic() >= half and not planned.is_gathered):
+            break
+    if planned.is_gathered:
+        rows, mark = process.rows(None, None, statement.sql, pull.until), None
     following = None if mark is None or mark.left == 0 else str(mark)
     columns = [{"name": name, "type": type_} for name, type_ in planned.columns]
-    headers = {POSITION: ",".join(filter(None, positions)), ROLE: "standby" if "standby" in roles else "active"}
+    headers = {POSITION: ",".join(positions.values()), ROLE: "standby" if "standby" in roles else "active"}
     body = {"columns": columns, "rows": msgspec.Raw(b"[" + b",".join(rows) + b"]"), "next": following}
     return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")
 

@@ -10,22 +10,23 @@ from sqlglot import exp
 
 from riverrun.sql.coercion import TIMES, is_widening
 from riverrun.sql.expressions import Compiler, Field
+from riverrun.sql.gathering import Gathered, Gathering
 from riverrun.sql.operators import cast, partial_timestamp, value_or_null
-from riverrun.sql.planning.queries import checked, outputs_of
+from riverrun.sql.planning.aggregations import has_aggregate, row_groups
+from riverrun.sql.planning.queries import check_functions, checked, outputs_of, qualified
 from riverrun.sql.planning.relations import Relation
-from riverrun.sql.row_code import function_of, predicate_of
-from riverrun.sql.statements import SqlError, nearest, start_of
-from riverrun.sql.types import Primitive
+from riverrun.sql.row_code import Code, function_of, predicate_of
+from riverrun.sql.statements import From, Item, Query, SqlError, nearest, start_of
+from riverrun.sql.types import Array, Map, Primitive, Struct
 from riverrun.sql.values import shown
 from riverrun.windows import MAX_TIME_MS, CalendarWindows, Windowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.sql.catalog import Catalog, Source, StoredTable
     from riverrun.sql.commands import DeleteRows, InsertValues, Select
     from riverrun.sql.durations import WindowSize
-    from riverrun.sql.statements import Query
     from riverrun.sql.types import Columns, SqlType
     from riverrun.windows import Window
 
@@ -176,57 +177,140 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class PullQuery:
-    """A SELECT over a stored table; `columns` are those of the result, and None as `limit` stands for all rows."""
+    """A SELECT over the rows of a table.
 
-    table: StoredTable
+    Args:
+        table: The stored table; None for rows that are computed from topics.
+        columns: The columns of the result.
+        limit: Greatest number of rows of the result; None for all.
+        gathering: How all rows make the result; None if each row makes one of the result.
+        passes: The test of WHERE for a row of the table.
+        make: Makes a row of the result from one of the table.
+    """
+
+    table: StoredTable | None
     columns: Columns
     sought: Sought
     limit: int | None
-    _passes: Callable[[Any, Any], bool] = field(repr=False)
-    _make: Callable[[Any], Any] = field(repr=False)
+    gathering: Gathering | None
+    passes: Callable[[Any], bool] = field(repr=False)
+    make: Callable[[Any], Any] = field(repr=False)
 
-    def row(self, key: Any, value: Any, timestamp: int | None, window: Window | None) -> tuple[Any, ...] | None:
-        """Return a row of the result as JSON shows it; None if the entry of the store is not a row of the result."""
+    def entry(self, key: Any, value: Any, timestamp: int | None, window: Window | None) -> Any:
+        """Return a row of the table from an entry of its store; None if the query leaves it out."""
+        assert self.table is not None  # noqa: S101 - other tables have no entries
         # Stores of windows pass the window, and a table read from a windowed topic has it in its keys.
         if isinstance(key, Windowed):
             key, window = key
         row = self.table.row_of(key if window is None else Windowed(key, window), value)
         if row is None:
             return None
+        # Stores of sessions have no times: that of a session is its end.
+        if timestamp is None and window is not None:
+            timestamp = window.end
         whole = (*row, *key, *(window or ()), timestamp)
-        if not self._passes(None, whole):
-            return None
-        types = (type_ for _, type_ in self.columns)
-        return tuple(shown(each, type_) for each, type_ in zip(self._make(whole), types, strict=True))
+        return whole if self.passes(whole) else None
+
+    def row(self, whole: Any) -> tuple[Any, ...]:
+        """Return a row of the result, as JSON shows it, from a row of the table."""
+        return self.shown(self.make(whole))
+
+    def results(self, rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+        """Return the result, as JSON shows it, from all rows of the table."""
+        rows = filter(self.passes, rows)
+        if self.gathering is None:
+            return map(self.row, itertools.islice(rows, self.limit))
+        gathered = Gathered(self.gathering)
+        for row in rows:
+            gathered.add(row)
+        return map(self.shown, gathered.results())
+
+    def shown(self, row: Any) -> tuple[Any, ...]:
+        return tuple(shown(each, type_) for each, (_, type_) in zip(row, self.columns, strict=True))
+
+
+def reads_rows(query: Query, catalog: Catalog) -> bool:
+    """Return whether a SELECT reads the current rows of one table."""
+    clauses = (query.joins, query.partition_by, query.window, query.distinct, query.unions)
+    return not any(clauses) and catalog.find(query.source.name, query.source.start).is_table
 
 
 def is_pull(select: Select, catalog: Catalog) -> bool:
-    """Return whether workers can answer a SELECT: it reads the current rows of one stored table, row by row."""
+    """Return whether workers can answer a SELECT: it reads the current rows of one stored table."""
     query = select.query
-    clauses = (query.joins, query.group_by, query.partition_by, query.having, query.window, query.distinct)
-    if select.follows or any(clauses):
-        return False
-    return catalog.find(query.source.name, query.source.start).stored is not None
+    is_stored = catalog.find(query.source.name, query.source.start).stored is not None
+    return is_stored and not select.follows and reads_rows(query, catalog)
 
 
 def pull_query(select: Select, catalog: Catalog) -> PullQuery:
     query = select.query
     source = catalog.find(query.source.name, query.source.start)
-    if source.stored is None or not is_pull(select, catalog):
-        message = f"Workers answer a SELECT of one stored table, row by row, and not this one of {source.name}"
+    if not is_pull(select, catalog):
+        message = f"Workers answer a SELECT of one stored table, without joins, and not this one of {source.name}"
         hint = "CREATE TABLE ... AS SELECT and CREATE SOURCE TABLE store a table; riverrun sql computes other queries."
         raise SqlError(message, query.source.start, hint=hint)
-    fields = _fields(source, query.source.alias)
-    outputs = outputs_of(query, Relation(query.source.alias, fields, source.serdes()[0]))
-    compiler = Compiler(fields)
-    codes = [checked(compiler, each) for each in outputs]
-    columns = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(outputs, codes, strict=True))
+    return row_query(select, catalog)
+
+
+def row_query(select: Select, catalog: Catalog) -> PullQuery:
+    """Return how the rows of a table make the result of a SELECT for which `reads_rows` holds."""
+    query = select.query
+    check_functions(query)
+    source = catalog.find(query.source.name, query.source.start)
+    fields = columns_of(source, query.source.alias)
+    relation = Relation(query.source.alias, fields, source.serdes()[0])
+    outputs = outputs_of(query, relation)
+    names = {each.name: each.node for each in outputs}
+    nodes: Sequence[exp.Expr] = [qualified(each.node, relation) for each in outputs]
+    orders: Sequence[exp.Expr] = [qualified(_ordered(each.node, names), relation) for each in select.orders]
     passes, sought = _condition(query, fields, source)
-    return PullQuery(source.stored, columns, sought, select.limit, passes, function_of(compiler.names, codes))
+    groups = None
+    if query.group_by or query.having is not None or any(map(has_aggregate, [*nodes, *orders])):
+        having = None if query.having is None else qualified(query.having, relation)
+        groups = row_groups(relation, [qualified(each, relation) for each in query.group_by], [*nodes, *orders], having)
+        fields, nodes, orders = groups.fields, groups.nodes[: len(outputs)], groups.nodes[len(outputs) :]
+    compiler = Compiler(fields)
+    codes = [checked(compiler, replace(each, node=node)) for each, node in zip(outputs, nodes, strict=True)]
+    columns = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(outputs, codes, strict=True))
+    make = function_of(compiler.names, [*codes, *(_sortable(compiler, each) for each in orders)])
+    gathering = None
+    if groups is not None or orders:
+        gathering = Gathering(groups, make, len(columns), select.orders, select.limit)
+    return PullQuery(source.stored, columns, sought, select.limit, gathering=gathering, passes=passes, make=make)
 
 
-def _fields(source: Source, alias: str) -> tuple[Field, ...]:
-    """Return the columns of a table's rows, in the order of `PullQuery.row`."""
+def result_query(select: Select, columns: Columns) -> PullQuery:
+    """Return how the rows of a computed result come in the order of a SELECT, up to its limit."""
+    fields = [Field(name, type_) for name, type_ in columns]
+    compiler = Compiler(fields)
+    codes = [Code(f"row[{number}]", each.type) for number, each in enumerate(fields)]
+    make = function_of(compiler.names, [*codes, *(_sortable(compiler, each.node) for each in select.orders)])
+    gathering = Gathering(None, make, len(columns), select.orders, select.limit) if select.orders else None
+    return PullQuery(None, columns, Sought(), select.limit, gathering=gathering, passes=lambda _row: True, make=make)
+
+
+def whole_table(source: Source, start: int) -> Query:
+    """Return the query of all columns of a table, in the order of `columns_of`."""
+    columns = [exp.Column(this=exp.Identifier(this=each.name)) for each in columns_of(source, source.name)]
+    # Generated names, as pseudo columns cannot keep theirs.
+    items = [Item(column, f"C{number}") for number, column in enumerate(columns)]
+    return Query(tuple(items), From(source.name, source.name, start))
+
+
+def _ordered(node: exp.Expr, names: Mapping[str, exp.Expr]) -> exp.Expr:
+    """Return an expression of ORDER BY; a column of the result comes before one of the source with its name."""
+    return names.get(node.name, node) if isinstance(node, exp.Column) and not node.table else node
+
+
+def _sortable(compiler: Compiler, node: exp.Expr) -> Code:
+    code = compiler.code(node)
+    if isinstance(code.type, Array | Map | Struct):
+        raise SqlError(f"ORDER BY takes values with an order, and not {code.type}", start_of(node))
+    return code
+
+
+def columns_of(source: Source, alias: str) -> tuple[Field, ...]:
+    """Return the columns of a table's rows, in the order of `PullQuery.entry`."""
     layout = source.layout
     values = [Field(name, type_, alias) for name, type_ in layout.value]
     keys = [Field(name, type_, alias, is_key=True) for name, type_ in layout.key]
@@ -235,15 +319,16 @@ def _fields(source: Source, alias: str) -> tuple[Field, ...]:
     return (*values, *keys, *bounds, Field("ROWTIME", Primitive.BIGINT, alias, is_pseudo=True))
 
 
-def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[Callable[[Any, Any], bool], Sought]:
+def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[Callable[[Any], bool], Sought]:
     if query.where is None:
-        return lambda _key, _row: True, Sought()
+        return lambda _row: True, Sought()
     compiler = Compiler(fields)
     code = compiler.code(query.where)
     if code.type is not Primitive.BOOLEAN:
         message = f"Type error in WHERE expression: Should evaluate to boolean but is {code.type}."
         raise SqlError(message, start_of(query.where))
-    return predicate_of(compiler.names, code), _sought(list(_tests(query.where)), source)
+    passes = predicate_of(compiler.names, code)
+    return lambda row: passes(None, row), _sought(list(_tests(query.where)), source)
 
 
 @dataclass(frozen=True, slots=True)

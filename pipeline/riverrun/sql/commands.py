@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from sqlglot import exp
 from sqlglot.errors import ParseError
 
 from riverrun.dsl.builder import StreamsBuilder
@@ -14,31 +15,31 @@ from riverrun.sql.statement_parser import KsqlParser, parse
 from riverrun.sql.statements import (
     CreateSource,
     CustomType,
-    DropSource,
     InsertInto,
     Ksql,
     SetProperty,
     SqlError,
     nearest,
-    words,
+    start_of,
 )
+from riverrun.sql.variables import spelled, statement_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 
-    from sqlglot import exp
+    from sqlglot.tokenizer_core import Token
 
     from riverrun.sql.catalog import Catalog, Source
     from riverrun.sql.columns_file import Resolver
     from riverrun.sql.functions.registry import Overload
-    from riverrun.sql.statements import Query, Statement
+    from riverrun.sql.statements import LateInto, Query, Statement
 
 PROPERTIES: Mapping[str, tuple[str, ...]] = {"auto.offset.reset": ("earliest", "latest")}
 """The properties of SET at the prompt, with their values."""
-KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "TYPES")
+KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "TYPES", "VARIABLES")
 
 _HINT = (
-    "Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES, DELETE FROM and SET. "
+    "Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES, DELETE FROM, SET and DEFINE. "
     "Statements belong in the file."
 )
 
@@ -86,6 +87,15 @@ class PrintTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """An expression of ORDER BY."""
+
+    node: exp.Expr
+    is_descending: bool
+    is_null_first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Select:
     """SELECT: the current rows, or with EMIT CHANGES (`follows`) the changes as they happen, up to a `limit`."""
 
@@ -93,6 +103,7 @@ class Select:
     follows: bool
     limit: int | None
     text: str = ""
+    orders: tuple[Order, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +130,17 @@ Command: TypeAlias = (
 )
 
 
-def parse_commands(text: str) -> list[Command]:
-    """Return the commands of a text, each with a semicolon at its end; the last one may lack it."""
-    return _CommandParser(dialect=Ksql()).commands(text)
+def parse_commands(text: str, variables: MutableMapping[str, str] | None = None) -> list[Command]:
+    """Return the commands of a text, each with a semicolon at its end; the last one may lack it.
+
+    `variables` are those defined before; definitions of the text are added.
+    """
+    return _CommandParser(dialect=Ksql()).commands(text, statement_words(text, variables))
 
 
 class _CommandParser(KsqlParser):
-    def commands(self, text: str) -> list[Command]:
-        self.begin(text, words(text))
+    def commands(self, text: str, tokens: list[Token]) -> list[Command]:
+        self.begin(text, tokens)
         found: list[Command] = []
         try:
             while self._curr:
@@ -175,7 +189,7 @@ class _CommandParser(KsqlParser):
     def _explain(self) -> Explain:
         start = self._curr.start if self._curr else len(self.sql)
         if self.is_next("SELECT"):
-            return Explain(replace(self.query(), needs_key=False), None, start)
+            return Explain(self.query().without_key(), None, start)
         return Explain(None, self.name()[0], start)
 
     def _print(self) -> PrintTopic:
@@ -210,8 +224,39 @@ class _CommandParser(KsqlParser):
         query = self.query()
         # In a file every query has its changes, so the parser does not keep whether EMIT CHANGES was written.
         follows = not query.is_final and any(each.text.upper() == "EMIT" for each in self._tokens[begin : self._index])
+        follows = follows or query.is_final
+        orders: tuple[Order, ...] = ()
+        if self.is_next("ORDER"):
+            if follows:
+                raise self.fail("ORDER BY needs the current rows: without EMIT, a query has them")
+            self.expect("ORDER", "BY")
+            orders = self._orders()
         limit = self.number() if self.word("LIMIT") else None
-        return Select(query, follows or query.is_final, limit, self.sql[start : self._prev.end + 1])
+        text = self.sql[start : self._prev.end + 1]
+        # An instance that answers the query does not know the variables.
+        text = spelled(self._tokens[begin : self._index]) if "${" in text else text
+        return Select(query, follows, limit, text, orders)
+
+    def _orders(self) -> tuple[Order, ...]:
+        found = [self._order()]
+        while self.word(","):
+            found.append(self._order())
+        return tuple(found)
+
+    def _order(self) -> Order:
+        node = self.expression_of()
+        if isinstance(node, exp.Literal | exp.Null):
+            raise SqlError("ORDER BY takes columns and expressions, and no constant", start_of(node))
+        is_descending = self.word("DESC")
+        if not is_descending:
+            self.word("ASC")
+        # As in Flink: NULL is less than all values.
+        is_null_first = not is_descending
+        if self.word("NULLS"):
+            is_null_first = self.word("FIRST")
+            if not is_null_first:
+                self.expect("LAST")
+        return Order(node, is_descending, is_null_first)
 
 
 def _known(command: SetProperty) -> SetProperty:
@@ -256,8 +301,12 @@ class Statements:
             raise
         return cls(text, tuple(found), plan.catalog, plan.columns)
 
-    def answer(self, command: Show | Describe | DescribeFunction | Explain) -> ResultSet:
+    def answer(
+        self, command: Show | Describe | DescribeFunction | Explain, variables: Mapping[str, str] | None = None
+    ) -> ResultSet:
         match command:
+            case Show("VARIABLES"):
+                return ResultSet(("Variable Name", "Value"), tuple(sorted((variables or {}).items())))
             case Show():
                 return self._shown(command.kind)
             case Describe():
@@ -303,8 +352,8 @@ class Statements:
                 yield "INSERT INTO", each.name, self.catalog.sources[each.name].topic
             elif isinstance(each, CreateSource) and each.query is not None and each.name in self.catalog.sources:
                 yield "CREATE AS SELECT", each.name, self.catalog.sources[each.name].topic
-            late = () if isinstance(each, DropSource | SetProperty | CustomType) else (each.query and each.query.late)
-            for into in late or ():
+            query = each.query if isinstance(each, CreateSource | InsertInto) else None
+            for into in () if query is None else _late_of(query):
                 if into.name in self.catalog.sources:
                     yield "LATE INTO", into.name, self.catalog.sources[into.name].topic
 
@@ -328,11 +377,15 @@ class Statements:
             made: number
             for number, each in enumerate(self.statements)
             if isinstance(each, CreateSource) and each.query is not None
-            for made in (each.name, *(late.name for late in each.query.late))
+            for made in (each.name, *(late.name for late in _late_of(each.query)))
         }
         if name not in numbers:
             raise SqlError(f"No statement creates {name} from a query", command.start, hint=nearest(name, numbers))
         return numbers[name]
+
+
+def _late_of(query: Query) -> list[LateInto]:
+    return [each for select in query.selects for each in select.late]
 
 
 def _topics(sources: Iterable[Source]) -> Iterable[tuple[Any, ...]]:

@@ -299,11 +299,22 @@ class ExpressionParser(Parser):
         if name == "MAP":
             return exp.Map(keys=list(self.listed(self._entry)))
         if self.word("DISTINCT"):
-            raise SqlError(f"{name}(DISTINCT ...) is not supported", start)
+            if name != "COUNT":
+                message = f"{name}(DISTINCT ...) is not supported"
+                raise SqlError(message, start, hint="COUNT(DISTINCT ...) counts each value once.")
+            # It is a function with other states, and no name of a function has a space.
+            name = "COUNT DISTINCT"
         arguments = list(self.listed(self._argument))
         if name in _WITH_UNITS and arguments:
             arguments[0] = _unit(arguments[0])
-        return exp.Anonymous(this=name, expressions=arguments)
+        call = exp.Anonymous(this=name, expressions=arguments)
+        if not self.is_next("FILTER") or not self._next or self._next.text != "(":
+            return call
+        call.meta["start"] = start
+        self.expect("FILTER", "(", "WHERE")
+        condition = self.expression_of()
+        self.expect(")")
+        return exp.Filter(this=call, expression=exp.Where(this=condition))
 
     def _argument(self) -> exp.Expr:
         return exp.Star() if self._match(TokenType.STAR) else self.expression_of()

@@ -400,6 +400,12 @@ class Compiler:
             self.operators.late.add(applied)
         return self.operators.possible(Code(f"{applied}({texts})", function.returns))
 
+    def filtered(self, node: exp.Filter) -> Code:
+        """Refuse FILTER, which the planner takes from aggregates."""
+        # An aggregate is refused for its place.
+        self.code(node.this)
+        raise unexpected_filter(node)
+
     def _check_constant(self, code: Code, node: exp.Expr, check: Callable[[Any], object]) -> None:
         try:
             value = self.operators.value(code)
@@ -458,6 +464,7 @@ _WRITERS: Mapping[type[exp.Expr], Callable[[Compiler, Any], Code]] = {
     exp.Map: Compiler.map,
     exp.Struct: Compiler.struct,
     exp.Anonymous: Compiler.call,
+    exp.Filter: Compiler.filtered,
 }
 
 
@@ -469,3 +476,7 @@ def check_known(node: exp.Anonymous) -> None:
         raise SqlError(error.message, start_of(node), hint=error.hint) from None
     except WrongArguments:
         return
+
+
+def unexpected_filter(node: exp.Filter) -> SqlError:
+    return SqlError("FILTER (WHERE ...) follows aggregate functions only", start_of(node))

@@ -22,8 +22,9 @@ from riverrun.sql.schema_types import (
     json_schema_type,
     protobuf_type,
 )
-from riverrun.sql.statements import CreateSource, DropSource, InsertInto, SqlError, words
+from riverrun.sql.statements import CreateSource, DropSource, InsertInto, SqlError
 from riverrun.sql.types import Array, Map, SqlType, Struct
+from riverrun.sql.variables import statement_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -180,7 +181,7 @@ def statement_digests(text: str, file: str) -> dict[str, str]:
 def _parted(text: str) -> Iterator[list[Token]]:
     """Yield the words of each statement."""
     tokens: list[Token] = []
-    for token in words(text):
+    for token in statement_words(text):
         if token.text != ";" or token.token_type in _AS_WRITTEN:
             tokens.append(token)
         elif tokens:
@@ -209,7 +210,8 @@ def _digest(statement: Statement, tokens: list[Token], catalog: Catalog) -> str:
     source = catalog.sources.get(getattr(statement, "name", ""))
     made: Any = None if source is None else source.layout
     query = statement.query if isinstance(statement, CreateSource | InsertInto) else None
-    if query is not None and query.late:
+    into = [] if query is None else [each.name for select in query.selects for each in select.late]
+    if into:
         # The statement does not list the columns of late rows: they are those of the query's sources.
-        made = (made, *(late.layout for each in query.late if (late := catalog.sources.get(each.name))))
+        made = (made, *(late.layout for name in into if (late := catalog.sources.get(name))))
     return hashlib.sha256(repr((said, made)).encode()).hexdigest()[:16]

@@ -30,8 +30,8 @@ from riverrun.sql.statements import (
     Statement,
     WindowClause,
     nearest,
-    words,
 )
+from riverrun.sql.variables import statement_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -74,7 +74,13 @@ class KsqlParser(ExpressionParser):
             found = self.property_set()
         else:
             message = f"Statement begins with {token.text!r}, which is not supported"
-            raise self.fail(message, hint="Statements begin with CREATE, INSERT INTO, DROP, SET or UNSET.")
+            raise self.fail(
+                message, hint="Statements begin with CREATE, INSERT INTO, DROP, SET, UNSET, DEFINE or UNDEFINE."
+            )
+        if self.is_next("ORDER", "LIMIT"):
+            clause = "ORDER BY" if self.is_next("ORDER") else "LIMIT"
+            message = f"{clause} needs rows that end, and those of a statement do not"
+            raise self.fail(message, hint="Queries of current rows have it: riverrun sql, and POST /query.")
         if self._curr and not self.word(";"):
             raise self.fail(f"Unexpected {self._curr.text!r}")
         return found
@@ -182,6 +188,17 @@ class KsqlParser(ExpressionParser):
     # Queries
 
     def query(self) -> Query:
+        """Take a SELECT, and those that follow it behind UNION ALL."""
+        first = self._query()
+        others: list[Query] = []
+        while self.word("UNION"):
+            if not self.word("ALL"):
+                message = "UNION takes ALL: it keeps all rows"
+                raise self.fail(message, hint="SELECT DISTINCT ON (...) ... WITHIN drops repetitions.")
+            others.append(self._query())
+        return replace(first, unions=tuple(others))
+
+    def _query(self) -> Query:
         self.expect("SELECT")
         distinct = self._distinct_on() if self.is_next("DISTINCT") else None
         items = [self._item()]
@@ -272,9 +289,16 @@ class KsqlParser(ExpressionParser):
             self._curr
             and self._curr.token_type in {TokenType.VAR, TokenType.IDENTIFIER}
             and not self.is_next(*RESERVED)
+            and not self._is_clause()
         ):
             alias, _ = self.name()
         return From(name, alias, start)
+
+    def _is_clause(self) -> bool:
+        # These words are not reserved: a source may have them as its alias.
+        following = self._next.text.upper() if self._next else ""
+        is_union = self.is_next("UNION") and following in {"ALL", "DISTINCT", "SELECT"}
+        return is_union or (self.is_next("ORDER") and following == "BY")
 
     def _join_clause(self) -> Join | None:
         kind = self._join_kind()
@@ -412,4 +436,4 @@ class KsqlParser(ExpressionParser):
 
 
 def parse(text: str) -> list[Statement]:
-    return KsqlParser(dialect=Ksql()).statements(text, words(text))
+    return KsqlParser(dialect=Ksql()).statements(text, statement_words(text))

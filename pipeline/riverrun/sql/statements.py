@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlglot.dialects.dialect import Dialect
@@ -150,7 +150,11 @@ class WindowClause:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A SELECT; with `needs_key`, the projection must contain the key of its rows, as it must when they are written."""
+    """A SELECT; with `needs_key`, the projection must contain the key of its rows, as it must in a file.
+
+    With `drops_key`, columns of the key are columns like others: keys of united rows may differ if they are only shown.
+    `unions` holds the SELECTs that follow it behind UNION ALL, which have none themselves.
+    """
 
     items: tuple[Item, ...]
     source: From
@@ -162,7 +166,18 @@ class Query:
     having: exp.Expr | None = None
     is_final: bool = False
     needs_key: bool = True
+    drops_key: bool = False
     distinct: DistinctOn | None = None
+    unions: tuple[Query, ...] = ()
+
+    @property
+    def selects(self) -> tuple[Query, ...]:
+        return (self, *self.unions)
+
+    def without_key(self) -> Query:
+        """Return the query of the same rows for display, which may leave out their key."""
+        unions = tuple(replace(each, needs_key=False, drops_key=True) for each in self.unions)
+        return replace(self, needs_key=False, drops_key=bool(unions), unions=unions)
 
     @property
     def sources(self) -> tuple[From, ...]:

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,13 @@ from riverrun.config import AppConfig
 from riverrun.config.streams import StreamsConfig
 from riverrun.hosting.application import Application
 from riverrun.kafka.door import Kafka
-from riverrun.records import TaskId
+from riverrun.records import OffsetVector, TaskId, TopicPartition
 from riverrun.releases.topology import build_topology
 from riverrun.service.admission import Access
 from riverrun.service.api import new_api
 from riverrun.service.instance import bound, serving
 from riverrun.service.processes import QueryProcess
-from riverrun.worker.queries import AnswerPage, StoreRow
+from riverrun.worker.queries import AnswerPage, RowPlace, StoreRow
 from tests.unit.service.test_api import FakeInstance
 from tests.unit.service.test_console import HOSTILE, Shown, Topics
 from tests.waiting import until
@@ -158,6 +159,66 @@ def test_a_query_is_answered(asked: Asked) -> None:
     assert answer.headers["X-Riverrun-Role"] == "active"
 
 
+def test_groups_and_orders_are_those_of_all_partitions(patient: Asked) -> None:
+    patient.put(
+        {number: [(f"c{number}{n}", (n, [[], ["lamp"], ["sofa"]][n % 3])) for n in range(9)] for number in range(3)}
+    )
+
+    def rows(sql: str) -> Any:
+        answer = patient.post(sql)
+        assert answer.json()["next"] is None, answer.text
+        return [[each["name"] for each in answer.json()["columns"]], *answer.json()["rows"]]
+
+    assert rows("SELECT item, COUNT(*) AS c, SUM(n) AS s FROM counts GROUP BY item ORDER BY item DESC;") == [
+        ["ITEM", "C", "S"],
+        ["sofa", 9, 45],
+        ["lamp", 9, 36],
+        [None, 9, 27],
+    ]
+    assert rows("SELECT customer, n FROM counts WHERE n < 8 ORDER BY n DESC, customer LIMIT 4;") == [
+        ["CUSTOMER", "N"],
+        ["c07", 7],
+        ["c17", 7],
+        ["c27", 7],
+        ["c06", 6],
+    ]
+    assert rows("SELECT COUNT(*) AS c, COUNT(DISTINCT n) AS d FROM counts;") == [["C", "D"], [27, 9]]
+    # A second query of the process begins without the rows of the first.
+    assert rows("SELECT COUNT(*) AS c FROM counts WHERE n < 0;") == [["C"], [0]]
+    assert patient.post("SELECT COUNT(*) AS c FROM counts;", page="WzAsbnVsbCxudWxsXQ").status_code == 400
+
+
+def test_the_position_of_an_answer_names_each_partition_once(asked: Asked) -> None:
+    asked.ready()
+    before = asked.instance.answers
+    position = {TopicPartition("in", 0): 7}
+    asked.instance.answers = {
+        task: _Always(replace(answer, position=position))
+        for task, (answer,) in before.items()
+        if isinstance(answer, AnswerPage)
+    }
+    try:
+        answer = asked.post("SELECT n FROM counts WHERE customer IN ('ann', 'bob', 'eve');")
+    finally:
+        asked.instance.answers = before
+    assert str(OffsetVector.parse(answer.headers["X-Riverrun-Position"])) == "in-0@7"
+
+
+def test_a_query_that_reads_for_too_long_is_refused(asked: Asked) -> None:
+    asked.ready()
+    before = asked.instance.answers
+    (answer,) = before[TaskId(0, 0)]
+    assert isinstance(answer, AnswerPage)
+    # Pages without end, each of which comes at once.
+    asked.instance.answers = {**before, TaskId(0, 0): _Always(replace(answer, after=RowPlace(0, b"k")))}
+    try:
+        refused = asked.post("SELECT COUNT(*) AS c FROM counts;")
+    finally:
+        asked.instance.answers = before
+    assert (refused.status_code, refused.json()["error"]) == (503, "query-too-long")
+    assert "server.query.timeout.ms" in refused.json()["message"]
+
+
 def test_a_browser_sends_a_query_and_shows_its_rows_as_text(asked: Asked, page: Chrome) -> None:
     asked.put({0: [("ann", (1, [HOSTILE]))], 1: [], 2: [("bob", (2, ["lamp"]))]})
     with (
@@ -274,7 +335,8 @@ def test_an_answer_has_a_size(asked: Asked) -> None:
         "SELECT n FROM counts LIMIT " + "9" * 30 + ";",
         "SELECT REGEXP_EXTRACT('(?=a)', item), FROM",
         "SELECT n FROM counts EMIT CHANGES;",
-        "SELECT COUNT(*) FROM counts GROUP BY n;",
+        "SELECT COUNT(*) FROM counts GROUP BY m;",
+        "SELECT n FROM counts ORDER BY m;",
     ],
 )
 def test_a_mistake_is_a_short_answer(asked: Asked, sql: str) -> None:

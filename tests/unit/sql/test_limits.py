@@ -502,7 +502,7 @@ def test_a_text_that_a_lambda_doubles_has_a_limit(plan: StatementPlan, change: s
     )
     assert isinstance(select, Select)
     pulled = pull_query(select, plan.catalog)
-    assert pulled.row(("a",), (1,), 0, None) == (None,)
+    assert pulled.row(pulled.entry(("a",), (1,), 0, None)) == (None,)
 
 
 def test_the_limits_leave_room_for_records() -> None:

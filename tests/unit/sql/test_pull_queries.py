@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from riverrun import BYTES, StreamsBuilder
+from riverrun.kafka.admin import Admin, TopicSpec
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.service.selecting import Selecting
+from riverrun.simulation.cluster import Cluster
 from riverrun.sql.answers import PullQuery, Sought, is_pull, pull_query
 from riverrun.sql.commands import Select, parse_commands
 from riverrun.sql.planning.planner import StatementPlan
@@ -109,35 +114,68 @@ ORDERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "rows"),
-    [
-        (
-            "SELECT * FROM totals;",
-            [("ann", 2, Decimal("25.50"), "2020-01-02"), ("bob", 2, Decimal("802.00"), "2020-01-02")],
-        ),
-        ("SELECT total * 2 AS twice, ROWTIME FROM totals t WHERE t.customer = 'bob';", [(Decimal("1604.00"), 27_500)]),
-        ("SELECT customer FROM large;", [("bob",)]),
-        ("SELECT item, price FROM prices WHERE price > 7;", [("sofa", 9)]),
-        ("SELECT * FROM sold WHERE item = 'lamp';", [("lamp", 0, 10_000, 1), ("lamp", 20_000, 30_000, 1)]),
-        ("SELECT * FROM visits WHERE WINDOWEND > 7000;", [("ann", 27_000, 27_000, 1), ("bob", 27_500, 27_500, 1)]),
-        ("SELECT customer FROM visits WHERE WINDOWSTART = 27000 AND WINDOWEND = 27000;", [("ann",)]),
-        ("SELECT n FROM pairs WHERE customer = 'ann' AND item = 'lamp';", [(2,)]),
-    ],
-)
+PRICES = {b"lamp": b'{"PRICE":7}', b"sofa": b'{"PRICE":9}'}
+RESULTS: list[tuple[str, list[tuple[Any, ...]]]] = [
+    (
+        "SELECT * FROM totals;",
+        [("ann", 2, Decimal("25.50"), "2020-01-02"), ("bob", 2, Decimal("802.00"), "2020-01-02")],
+    ),
+    ("SELECT total * 2 AS twice, ROWTIME FROM totals t WHERE t.customer = 'bob';", [(Decimal("1604.00"), 27_500)]),
+    ("SELECT customer FROM large;", [("bob",)]),
+    ("SELECT item, price FROM prices WHERE price > 7;", [("sofa", 9)]),
+    ("SELECT * FROM sold WHERE item = 'lamp';", [("lamp", 0, 10_000, 1), ("lamp", 20_000, 30_000, 1)]),
+    ("SELECT * FROM visits WHERE WINDOWEND > 7000;", [("ann", 27_000, 27_000, 1), ("bob", 27_500, 27_500, 1)]),
+    ("SELECT customer FROM visits WHERE WINDOWSTART = 27000 AND WINDOWEND = 27000;", [("ann",)]),
+    ("SELECT n FROM pairs WHERE customer = 'ann' AND item = 'lamp';", [(2,)]),
+    (
+        "SELECT WINDOWSTART AS at, SUM(n) AS n, COUNT(*) AS c FROM sold GROUP BY WINDOWSTART;",
+        [(0, 2, 2), (20_000, 2, 2)],
+    ),
+    ("SELECT MAX(WINDOWEND) AS last, MIN(ROWTIME) AS first FROM visits;", [(27_500, 5)]),
+    ("SELECT item FROM sold ORDER BY WINDOWSTART DESC, item LIMIT 1;", [("lamp",)]),
+    ("SELECT item, SUM(n) AS s FROM pairs GROUP BY item HAVING SUM(n) > 1;", [("lamp", 2)]),
+]
+
+
+@pytest.mark.parametrize(("text", "rows"), RESULTS)
 def test_rows_are_made_of_what_a_store_has(text: str, rows: list[tuple[Any, ...]]) -> None:
+    with running() as (plan, driver):
+        query = pulled(plan, text)
+        assert query.table is not None
+        found = [query.entry(*entry) for entry in entries(driver, query.table.store)]
+    assert sorted(query.results(each for each in found if each is not None)) == rows
+
+
+@pytest.mark.parametrize(("text", "rows"), RESULTS)
+def test_rows_of_topics_are_those_of_stores(text: str, rows: list[tuple[Any, ...]]) -> None:
+    with running() as (plan, driver), Cluster() as cluster:
+        admin = Admin(cluster.kafka)
+        producer = IdempotentProducer(cluster.kafka)
+        topics = {each.topic for each in plan.catalog.sources.values() if each.stored is not None}
+        admin.create_topics([TopicSpec(topic, 1) for topic in topics])
+        for topic in topics - {"prices"}:
+            for record in driver.read_raw(topic):
+                producer.send(topic, record.key, record.value, record.timestamp, (), 0)
+        for item, price in PRICES.items():
+            producer.send("prices", item, price, 0, (), 0)
+        producer.flush()
+        producer.close()
+        found = list(Selecting(lambda: admin, {}, plan.catalog).selected(select(text)).rows)
+    assert sorted(found) == rows
+
+
+@contextmanager
+def running() -> Iterator[tuple[StatementPlan, TopologyTestDriver]]:
+    """Statements and their topology, which has processed orders and prices."""
     plan = StatementPlan(StreamsBuilder())
     plan.add_all(parse(STATEMENTS))
-    query = pulled(plan, text)
     with TopologyTestDriver(plan.builder.build()) as driver:
         orders = driver.input_topic("orders", BYTES, BYTES)
         for who, item, amount, at in ORDERS:
             orders.pipe_input(who.encode(), f'{{"ITEM":"{item}","AMOUNT":{amount},"AT":18263}}'.encode(), timestamp=at)
-        prices = driver.input_topic("prices", BYTES, BYTES)
-        prices.pipe_input(b"lamp", b'{"PRICE":7}')
-        prices.pipe_input(b"sofa", b'{"PRICE":9}')
-        found = [query.row(*entry) for entry in entries(driver, query.table.store)]
-    assert sorted(each for each in found if each is not None) == rows
+        for item_key, price in PRICES.items():
+            driver.input_topic("prices", BYTES, BYTES).pipe_input(item_key, price)
+        yield plan, driver
 
 
 @pytest.mark.parametrize(
@@ -145,7 +183,9 @@ def test_rows_are_made_of_what_a_store_has(text: str, rows: list[tuple[Any, ...]
     [
         "SELECT item FROM orders;",
         "SELECT name FROM names;",
-        "SELECT COUNT(*) FROM totals GROUP BY customer;",
+        "SELECT customer, COUNT(*) FROM orders GROUP BY customer;",
+        "SELECT item, COUNT(*) FROM sold WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY item;",
+        "SELECT customer, n FROM totals UNION ALL SELECT customer, n FROM totals;",
         "SELECT * FROM totals EMIT CHANGES;",
         "SELECT * FROM totals t JOIN names n ON t.customer = n.customer;",
     ],
@@ -161,7 +201,14 @@ def test_what_stores_cannot_answer_is_no_pull_query(plan: StatementPlan, text: s
     [
         ("SELECT m FROM totals;", "Column 'M' cannot be resolved"),
         ("SELECT * FROM totals WHERE n;", "Should evaluate to boolean"),
-        ("SELECT COUNT(*) FROM totals;", "COUNT cannot be used here"),
+        ("SELECT customer, COUNT(*) FROM totals;", "not part of GROUP BY: CUSTOMER"),
+        ("SELECT n FROM totals ORDER BY m;", r"Column 'M' cannot be resolved"),
+        ("SELECT n FROM totals ORDER BY 1;", "ORDER BY takes columns and expressions, and no constant"),
+        ("SELECT n FROM totals ORDER BY ARRAY[n];", "ORDER BY takes values with an order, and not ARRAY<BIGINT>"),
+        ("SELECT n FROM totals GROUP BY n ORDER BY total;", "not part of GROUP BY: TOTAL"),
+        ("SELECT n FROM totals GROUP BY SUM(n);", "GROUP BY does not support aggregate functions"),
+        ("SELECT n FROM totals ORDER BY n EMIT CHANGES;", "Unexpected 'EMIT'"),
+        ("SELECT n FROM totals EMIT CHANGES ORDER BY n;", "ORDER BY needs the current rows"),
         ("SELECT * FROM totls;", "TOTLS does not exist"),
     ],
 )

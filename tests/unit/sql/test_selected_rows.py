@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from riverrun import StreamsBuilder
+from riverrun.kafka.admin import Admin, TopicSpec
+from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import TopicPartition
 from riverrun.service.selecting import Selecting
+from riverrun.simulation.cluster import Cluster
 from riverrun.sql.commands import Select, Statements, parse_commands
 from riverrun.sql.planning.planner import StatementPlan
 from riverrun.topics.records import ReadRecord
@@ -27,7 +29,7 @@ def rows_of(query: str, form: str) -> list[tuple[Any, ...]]:
     (select,) = parse_commands(f"{query};")
     assert isinstance(select, Select)
     plan = StatementPlan(StreamsBuilder(), catalog)
-    selection = plan.select(replace(select.query, needs_key=False), "shown")
+    selection = plan.select(select.query.without_key(), "shown")
     topic = catalog.sources[select.query.source.name].topic
     value = b'{"V": "a"}' if form == "JSON" else b"a"
     records = [ReadRecord(TopicPartition(topic, 0), n, n, b"x", each, ()) for n, each in enumerate((value, None))]
@@ -64,8 +66,38 @@ def test_windowed_rows_are_shown_with_their_ends(size: str, end: int) -> None:
     (select,) = parse_commands("SELECT k, WINDOWSTART AS a, WINDOWEND AS b, n FROM w EMIT CHANGES;")
     assert isinstance(select, Select)
     plan = StatementPlan(StreamsBuilder(), catalog)
-    selection = plan.select(replace(select.query, needs_key=False), "shown")
+    selection = plan.select(select.query.without_key(), "shown")
     records = [ReadRecord(TopicPartition("w", 0), 0, 5, b"x" + bytes(8), b'{"N": 7}', ())]
     selecting = Selecting(lambda: pytest.fail("no broker is asked"), {}, catalog)
     rows = [selection.row(*update) for update in selecting._updates(plan, selection, ["w"], records)]
     assert rows == [("x", 0, end, 7)]
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("SELECT COUNT(*) AS n FROM s GROUP BY v ORDER BY n DESC;", [(2,), (1,)]),
+        ("SELECT v, COUNT(*) AS n FROM s GROUP BY k, v ORDER BY v DESC, n LIMIT 2;", [("b", 1), ("a", 1)]),
+        ("SELECT COUNT(*) AS n FROM s WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY v ORDER BY n;", [(1,), (2,)]),
+        ("SELECT t.v AS one, u.v AS other FROM t JOIN t2 u ON t.k = u.k ORDER BY one;", [("a", "c"), ("b", "c")]),
+        ("SELECT v, ROWTIME FROM t ORDER BY ROWTIME DESC LIMIT 1;", [("b", 2)]),
+        ("SELECT v, ROWTIME FROM s ORDER BY ROWTIME DESC, v LIMIT 2;", [("a", 3), ("b", 2)]),
+        ("SELECT k, k AS again FROM s ORDER BY again LIMIT 1;", [("x", "x")]),
+    ],
+)
+def test_a_query_of_current_rows_may_leave_out_or_repeat_the_key(query: str, rows: list[tuple[Any, ...]]) -> None:
+    second = "CREATE TABLE t2 (k STRING PRIMARY KEY, v STRING) WITH (KAFKA_TOPIC = 't2', VALUE_FORMAT = 'JSON');"
+    catalog = Statements.of(STATEMENTS.format(form="JSON") + second, "a.sql").catalog
+    (select,) = parse_commands(query)
+    assert isinstance(select, Select)
+    with Cluster() as cluster:
+        admin = Admin(cluster.kafka)
+        admin.create_topics([TopicSpec(topic, 1) for topic in ("s", "t", "t2")])
+        producer = IdempotentProducer(cluster.kafka)
+        for time_ms, (key, value) in enumerate([(b"x", b"a"), (b"y", b"b"), (b"z", b"a")], 1):
+            for topic in ("s", "t") if key != b"z" else ("s",):
+                producer.send(topic, key, b'{"V":"%s"}' % value, time_ms, (), 0)
+            producer.send("t2", key, b'{"V":"c"}', time_ms, (), 0)
+        producer.flush()
+        producer.close()
+        assert list(Selecting(lambda: admin, {}, catalog).selected(select).rows) == rows

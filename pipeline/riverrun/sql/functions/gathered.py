@@ -10,16 +10,20 @@ from typing import Any
 
 from riverrun.sql.functions.registry import Aggregate, AggregateCall, aggregate
 from riverrun.sql.functions.values import WrongArguments, distinct
-from riverrun.sql.types import Array, Primitive, Struct
+from riverrun.sql.types import Array, Map, Primitive, Struct
 
 # The limit of ksqlDB's HISTOGRAM.
 _ENTRIES = 1000
 
 
-def _limit(call: AggregateCall, name: str) -> int | None:
+# A row writes the whole state of its group: more values would make each row slow, and then too large for a changelog.
+_DIFFERENT = 10_000
+
+
+def _limit(call: AggregateCall, name: str, default: int = -1) -> int | None:
     """Return the limit of SET; below zero there is none."""
     setting = f"ksql.functions.{name}.limit"
-    limit = str(call.settings.get(setting, -1))
+    limit = str(call.settings.get(setting, default))
     if not re.fullmatch(r"-?[0-9]{1,18}", limit):
         raise WrongArguments(f"'{setting}' must be a whole number of up to 18 digits, not '{limit[:100]}'")
     return None if limit.startswith("-") else int(limit)
@@ -136,10 +140,14 @@ _FEW, _MANY = b"\x00", b"\x01"
 _ALPHA = 0.7213 / (1 + 1.079 / _REGISTERS)
 
 
+def _text(value: Any) -> str:
+    """Return a text that is the same for equal values, and another one for others."""
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
 def _hash(value: Any) -> bytes:
-    # Not Python's `hash`, which differs between processes: the state outlives them. Equal maps must be equal texts.
-    text = json.dumps(value, sort_keys=True, default=repr)
-    return hashlib.blake2b(text.encode(), digest_size=_HASH).digest()
+    # Not Python's `hash`, which differs between processes: the state outlives them.
+    return hashlib.blake2b(_text(value).encode(), digest_size=_HASH).digest()
 
 
 def _hashes(state: bytes) -> set[bytes]:
@@ -206,3 +214,39 @@ def _estimate(state: bytes) -> int:
 def count_distinct(call: AggregateCall) -> Aggregate:
     """The number of different values that are not NULL: exact up to 512, then estimated with an error of 1.6 percent."""
     return Aggregate(call.returns, Primitive.BYTES, initial=lambda: _FEW, add=_add, merge=_merge, result=_estimate)
+
+
+@aggregate("COUNT(DISTINCT value X, [others X...]) -> BIGINT")
+def count_exactly(call: AggregateCall) -> Aggregate:
+    """The exact number of different values, or of different combinations of several; rows in which one is NULL do not count.
+
+    A group holds each value once: `ksql.functions.count.limit` bounds them, and is 10000 unless set. A row beyond is an error.
+    """
+    limit = _limit(call, "count", _DIFFERENT)
+
+    def added(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+        made = {**first, **{text: first.get(text, 0) + times for text, times in second.items()}}
+        # A limit that has been lowered must not stop groups that are larger.
+        if limit is not None and len(made) > max(limit, len(first)):
+            hint = "COUNT_DISTINCT estimates any number; SET 'ksql.functions.count.limit' = '...' allows more."
+            raise OverflowError(f"COUNT(DISTINCT ...) takes {limit} different values in a group. {hint}")
+        return made
+
+    def undo(state: dict[str, int], *values: Any) -> dict[str, int]:
+        text = _text(values)
+        if text not in state:
+            return state
+        left = {**state, text: state[text] - 1}
+        if not left[text]:
+            del left[text]
+        return left
+
+    return Aggregate(
+        call.returns,
+        Map(Primitive.STRING, Primitive.BIGINT),
+        initial=dict,
+        add=lambda state, *values: state if None in values else added(state, {_text(values): 1}),
+        undo=undo,
+        merge=added,
+        result=len,
+    )

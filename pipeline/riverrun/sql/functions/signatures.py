@@ -8,6 +8,8 @@ Single letters are types that the arguments determine:
 - `N` is a number, `D` a DECIMAL, `C` a type with an order.
 - `X` may be another type each time.
 - Any other letter is any one type.
+
+`COUNT(DISTINCT value X)` is the signature of a function whose name is `COUNT DISTINCT`.
 """
 
 from __future__ import annotations
@@ -126,7 +128,7 @@ class Signature:
         return before + repeated * (count - len(before) - len(after)) + after
 
 
-_SIGNATURE = re.compile(r"(?P<name>\w+)\((?P<parameters>.*)\) -> (?P<returns>.*)", re.DOTALL)
+_SIGNATURE = re.compile(r"(?P<name>\w+)\((?P<distinct>DISTINCT )?(?P<parameters>.*)\) -> (?P<returns>.*)", re.DOTALL)
 _TOKEN = re.compile(r"\s*(=>|->|\.\.\.|[A-Za-z_]\w*|\d+|[<>(),\[\]])")
 _WHOLE = {Primitive.INTEGER: Decimal(10, 0), Primitive.BIGINT: Decimal(19, 0)}
 _NUMBERS = (Primitive.INTEGER, Primitive.BIGINT, Primitive.DOUBLE)
@@ -154,7 +156,8 @@ def parse_signature(text: str) -> Signature:
             tokens.skip("]")
         tokens.skip(",")
     returns = _Tokens(found["returns"]).pattern()
-    return Signature(found["name"], tuple(parameters), required, repeated, returns, text)
+    name = f"{found['name']} DISTINCT" if found["distinct"] else found["name"]
+    return Signature(name, tuple(parameters), required, repeated, returns, text)
 
 
 class _Tokens:

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from riverrun.codegen.functions import written
 from riverrun.dsl.options import EmitStrategy, Grouped, Materialized
-from riverrun.sql.expressions import Compiler, Field, check_known, find_field
+from riverrun.sql.expressions import Compiler, Field, check_known, find_field, unexpected_filter
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import UnknownFunction, WrongArguments, find_aggregate, is_aggregate
 from riverrun.sql.planning.relations import column_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from riverrun.dsl.ktable import KTable
     from riverrun.serde.api import Serde
     from riverrun.sql.durations import WindowSize
+    from riverrun.sql.functions import Aggregate
     from riverrun.sql.planning.relations import LateRows, Relation
     from riverrun.sql.statements import WindowClause
     from riverrun.sql.types import Columns, SqlType
@@ -79,8 +80,11 @@ class Calls:
         """Return an expression over groups and results."""
         if node in self.groups:
             return _named(f"G{self.groups.index(node)}", node)
-        if isinstance(node, exp.Anonymous) and is_aggregate(str(node.this)):
-            return _named(f"A{self._place(node)}", node)
+        call = node.this if isinstance(node, exp.Filter) else node
+        if isinstance(call, exp.Anonymous) and is_aggregate(str(call.this)):
+            return _named(f"A{self._place(node, call)}", node)
+        if isinstance(node, exp.Filter):
+            raise unexpected_filter(node)
         if isinstance(node, exp.Anonymous):
             check_known(node)
         if isinstance(node, exp.Column):
@@ -106,27 +110,56 @@ class Calls:
         codes = (Code(f"row[{first + number}]", each.type) for number, each in enumerate(relation.fields))
         return _KeptRows(relation, tuple(codes), late)
 
-    def _place(self, node: exp.Anonymous) -> int:
+    def _place(self, node: exp.Expr, call: exp.Anonymous) -> int:
+        """Return the number of a call, which is within `node` if FILTER follows it."""
         if node in self.known:
             return self.known.index(node)
-        arguments = [each for each in node.expressions if not isinstance(each, exp.Star)]
-        for each in arguments:
-            for inner in each.find_all(exp.Anonymous):
-                if is_aggregate(str(inner.this)):
-                    message = f"Aggregate functions can not be nested: {node.this}({inner.this}())"
-                    raise SqlError(message, start_of(node))
+        for inner in node.find_all(exp.Anonymous):
+            if inner is not call and is_aggregate(str(inner.this)):
+                message = f"Aggregate functions can not be nested: {call.this}({inner.this}())"
+                raise SqlError(message, start_of(node))
+        arguments = [each for each in call.expressions if not isinstance(each, exp.Star)]
         codes = [self.compiler.code(each) for each in arguments]
         try:
             function = find_aggregate(
-                str(node.this), [each.type for each in codes], _literals(arguments), self._settings
+                str(call.this), [each.type for each in codes], _literals(arguments), self._settings
             )
         except (UnknownFunction, WrongArguments) as error:
             raise SqlError(error.message, start_of(node), hint=error.hint) from None
+        if isinstance(node, exp.Filter):
+            function = _filtering(function)
+            codes.append(self._condition(node.expression.this))
         first = len(self.inputs)
         self.inputs += codes
         self.known.append(node)
         self.calls.append(GroupedAggregate(function, tuple(range(first, first + len(codes)))))
         return len(self.known) - 1
+
+    def _condition(self, node: exp.Expr) -> Code:
+        code = self.compiler.code(node)
+        if code.type is not Primitive.BOOLEAN:
+            message = f"Type error in FILTER expression: Should evaluate to boolean but is {code.type}."
+            raise SqlError(message, start_of(node))
+        return code
+
+
+def _filtering(function: Aggregate) -> Aggregate:
+    """Return the aggregate of the rows whose last value, the condition of FILTER, is TRUE."""
+    code = function.code
+
+    def filtering(run: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda state, *values: run(state, *values[:-1]) if values[-1] is True else state
+
+    def written_add(state: str, named: Callable[[Any], str], *values: str) -> str:
+        assert code is not None  # noqa: S101 - it is used only then
+        return f"({code(state, named, *values[:-1])} if {values[-1]} is True else {state})"
+
+    return replace(
+        function,
+        add=filtering(function.add),
+        undo=None if function.undo is None else filtering(function.undo),
+        code=None if code is None else written_add,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +249,46 @@ def aggregated(
     kind = None if window is None else window.kind
     window_size = None if window is None or kind == "SESSION" else window.size
     return Aggregated(results, fields, rewritten, kind, window_size, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Groups of rows that do not change: no window closes, and no row leaves its group.
+
+    Args:
+        fields: The columns of groups and results.
+        nodes: Expressions over these columns.
+        passes: The test of HAVING.
+    """
+
+    fields: tuple[Field, ...]
+    nodes: tuple[exp.Expr, ...]
+    row_of: Callable[[Any], Any]
+    fold: _Fold
+    key_bytes: Callable[[Any], bytes]
+    passes: Callable[[Any, Any], bool] | None
+
+
+def row_groups(
+    relation: Relation, groups: Sequence[exp.Expr], nodes: Sequence[exp.Expr], having: exp.Expr | None
+) -> RowGroups:
+    """Return how rows make groups; without groups, all rows are one."""
+    calls = Calls(relation, groups, {}, is_windowed=False)
+    rewritten = tuple(calls.rewritten(each) for each in nodes)
+    test = None if having is None else calls.rewritten(having)
+    types = [each.type or Primitive.STRING for each in calls.inputs[: len(groups)]]
+    fields = _fields(types, calls.calls, is_windowed=False)
+    passes = None
+    if test is not None:
+        compiler = Compiler(fields)
+        passes = predicate_of(compiler.names, compiler.code(test))
+    row_of = function_of(calls.compiler.names, calls.inputs)
+    fold = _Fold(tuple(calls.calls), len(groups))
+    return RowGroups(fields, rewritten, row_of, fold, row_serde(types).serialize, passes)
+
+
+def has_aggregate(node: exp.Expr) -> bool:
+    return any(is_aggregate(str(each.this)) for each in node.find_all(exp.Anonymous))
 
 
 def _check_source(relation: Relation, window: WindowClause | None, group: exp.Expr, *, expires: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 from riverrun.dsl.options import Consumed, Materialized, Produced
@@ -23,11 +23,9 @@ from riverrun.sql.catalog import (
     declared,
     layout_of,
 )
-from riverrun.sql.coercion import is_widening
 from riverrun.sql.columns_file import ColumnsFile, FoundColumns, Unknown
 from riverrun.sql.durations import key_serde_of_windows
 from riverrun.sql.formats import plain_key_format, row_serde
-from riverrun.sql.operators import cast, value_or_null
 from riverrun.sql.planning.queries import QueryResult, planned
 from riverrun.sql.planning.relations import PLACES, Relation, names_of, time_by, timed_stream, used_columns
 from riverrun.sql.planning.shared_topics import (
@@ -39,6 +37,7 @@ from riverrun.sql.planning.shared_topics import (
     row_of,
     rows_serde,
 )
+from riverrun.sql.planning.unions import columns_text, united_rows, widened_to
 from riverrun.sql.statement_parser import parse
 from riverrun.sql.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty, SqlError
 from riverrun.sql.values import shown
@@ -114,8 +113,8 @@ class StatementPlan:
         # ones need of it.
         for statement in statements:
             query = None if isinstance(statement, DropSource | CustomType | SetProperty) else statement.query
-            if query is not None:
-                self._note_places(query)
+            for select in () if query is None else query.selects:
+                self._note_places(select)
         # Both look-aheads read the topics in WITH. SET can change topics and formats on the way: with a prefix, two
         # statements may share a topic without naming it.
         if PREFIX not in self.properties and not any(isinstance(each, SetProperty) for each in statements):
@@ -166,8 +165,8 @@ class StatementPlan:
 
     def _check_circles(self, statement: CreateSource | InsertInto, query: Query) -> None:
         """Make sure that no row of a query comes back to a topic that the query reads: it would go round for ever."""
-        written = [statement.name, *(each.name for each in query.late)]
-        for read, name in product(query.sources, written):
+        edges = (product(each.sources, [statement.name, *(into.name for into in each.late)]) for each in query.selects)
+        for read, name in chain.from_iterable(edges):
             origin, topic = (self.catalog.find(each, statement.start).topic for each in (read.name, name))
             self.flows.setdefault(origin, set()).add(topic)
             circle = path_between(self.flows, topic, origin)
@@ -216,13 +215,25 @@ class StatementPlan:
     def _derived(self, statement: CreateSource, query: Query, given: Mapping[str, Any]) -> Source:
         store = self._new_store(statement.name) if statement.is_table else None
         kept: Materialized[Any, Any] = Materialized(name=store, ttl=given.get("TTL"))
-        late = partial(self._send_late, query)
-        result = planned(query, self._relations(query), kept, settings=self.properties, late=late)
+        result = self._planned(query, kept, late=self._send_late)
         if result.is_table != statement.is_table:
             wanted, made = ("TABLE", "STREAM") if statement.is_table else ("STREAM", "TABLE")
             message = f"The query produces a {made}: use CREATE {made} AS SELECT instead of CREATE {wanted} AS SELECT."
             raise SqlError(message, statement.start)
         return self._made(statement, given, result, self.catalog.find(query.source.name, query.source.start).layout)
+
+    def _planned(
+        self,
+        query: Query,
+        kept: Materialized[Any, Any] | None = None,
+        late: Callable[[Query, LateInto, QueryResult], None] | None = None,
+    ) -> QueryResult:
+        """Return the rows of all SELECTs of a query."""
+        results = [
+            planned(each, self._relations(each), kept, settings=self.properties, late=late and partial(late, each))
+            for each in query.selects
+        ]
+        return united_rows(query, results) if query.unions else results[0]
 
     def _send_late(self, query: Query, into: LateInto, result: QueryResult) -> None:
         """Make the stream of late rows of a query's source."""
@@ -291,22 +302,19 @@ class StatementPlan:
             message = f"Cannot insert into {target.name}: {target.layout.value_form.name} is only read"
             raise SqlError(message, statement.start)
         query = statement.query
-        late = partial(self._send_late, query)
-        result = planned(query, self._relations(query), settings=self.properties, late=late)
-        widened = None if result.is_table else _widened(result, target.layout)
+        result = self._planned(query, late=self._send_late)
+        widened = None if result.is_table else widened_to(result, target.layout)
         if widened is None:
-            made, wanted = (
-                _columns_text(result.key, result.value),
-                _columns_text(target.layout.key, target.layout.value),
-            )
+            made, wanted = columns_text(result.key, result.value), columns_text(target.layout.key, target.layout.value)
             message = f"Incompatible schema between results and sink: the result has {made}, the sink {wanted}"
             raise SqlError(message, statement.start)
         self._write(widened, target)
 
     def select(self, query: Query, topic: str) -> Selection:
         """Plan a query whose rows go to a topic for display, in a format of Riverrun's own."""
-        self._note_places(query)
-        result = planned(query, self._relations(query))
+        for each in query.selects:
+            self._note_places(each)
+        result = self._planned(query)
         keys, values = (row_serde([type_ for _, type_ in columns]) for columns in (result.key, result.value))
         if result.window is not None:
             keys = key_serde_of_windows(keys, result.window, result.window_size or 1)
@@ -414,19 +422,28 @@ class Selection:
 
     topic: str
     result: QueryResult
-    keys: Serde[Any]
-    values: Serde[Any]
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
 
-    def row(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
-        """Return the columns in the order of the projection, with times as texts; a deleted row has only those of its key."""
-        read = None if key is None else self.keys.deserialize(key)
+    @property
+    def columns(self) -> Columns:
+        """Return the columns in the order of the projection."""
+        types = dict((*self.result.key, *self.result.value))
+        return tuple((name, types[name]) for name in self.result.shown)
+
+    def values(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
+        """Return the values in the order of the projection; a deleted row has only those of its key."""
+        read = None if key is None else self.key_serde.deserialize(key)
         found: dict[str, Any] = dict(
             zip(_column_names(self.result.key), getattr(read, "key", read) or (), strict=False)
         )
         if value is not None:
-            found |= zip(_column_names(self.result.value), self.values.deserialize(value), strict=True)
-        types = dict((*self.result.key, *self.result.value))
-        return tuple(shown(found.get(name), types[name]) for name in self.result.shown)
+            found |= zip(_column_names(self.result.value), self.value_serde.deserialize(value), strict=True)
+        return tuple(found.get(name) for name in self.result.shown)
+
+    def row(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
+        """Return the values with times as texts."""
+        return tuple(shown(each, type_) for each, (_, type_) in zip(self.values(key, value), self.columns, strict=True))
 
 
 def _column_names(columns: Columns) -> list[str]:
@@ -440,37 +457,6 @@ def _without_key(_key: Any, _row: Any) -> None:
 def _null_alone(row: Any) -> Any:
     """Return None for a single NULL value that stands outside a record."""
     return None if row == (None,) else row
-
-
-def _widened(result: QueryResult, layout: RecordLayout) -> QueryResult | None:
-    """Return the rows of a result with the types of a sink's columns; None if they do not fit."""
-    names = [[name for name, _ in columns] for columns in (result.value, layout.value)]
-    if result.key != layout.key or names[0] != names[1]:
-        return None
-    if result.value == layout.value:
-        return result
-    casts = []
-    for (_, given), (_, wanted) in zip(result.value, layout.value, strict=True):
-        convert = cast(given, wanted)
-        if convert is None or not is_widening(given, wanted):
-            return None
-        casts.append(convert)
-    return replace(result, stream=result.stream.map_values(_casting(tuple(casts))), value=layout.value)
-
-
-def _casting(casts: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
-    """Return a function that casts the values of a row; values that the new type cannot hold become NULL."""
-
-    def cast_row(row: Any) -> Any:
-        if row is None:
-            return None
-        return tuple(value_or_null(partial(convert, value)) for convert, value in zip(casts, row, strict=True))
-
-    return cast_row
-
-
-def _columns_text(*columns: Any) -> str:
-    return "[" + ", ".join(f"`{name}` {type_}" for part in columns for name, type_ in part) + "]"
 
 
 def _itself(row: Any) -> Any:

@@ -78,7 +78,7 @@ def planned(
     late: LateConsumer | None = None,
 ) -> QueryResult:
     _check_clauses(query)
-    _check_functions(query)
+    check_functions(query)
     if query.late and late is None:
         raise SqlError("LATE INTO makes a stream, as statements of a file do", query.late[0].start)
 
@@ -111,7 +111,7 @@ def _check_clauses(query: Query) -> None:
         raise SqlError(message, query.distinct.start, hint=hint)
 
 
-def _check_functions(query: Query) -> None:
+def check_functions(query: Query) -> None:
     nodes = () if query.distinct is None else query.distinct.nodes
     for call in table_calls([query.where, query.having, *query.group_by, *query.partition_by, *nodes]):
         raise SqlError(f"Table function {call.this} can only be used in the projection", start_of(call))
@@ -297,7 +297,7 @@ def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> Qu
     outputs = [replace(each, node=node) for each, node in zip(outputs, nodes, strict=True)]
     compiler = Compiler(relation.fields)
     nodes = [qualified(each.node, relation) for each in outputs]
-    key_columns, values = split(outputs, nodes, keys, is_needed=query.needs_key)
+    key_columns, values = ([], outputs) if query.drops_key else split(outputs, nodes, keys, is_needed=query.needs_key)
     shown = tuple(each.name for each in outputs)
     codes = [checked(compiler, each) for each in values]
     make = function_of(compiler.names, codes)
@@ -419,30 +419,36 @@ def checked(compiler: Compiler, output: ProjectedColumn) -> Code:
 def split(
     outputs: Sequence[ProjectedColumn], nodes: Sequence[exp.Expr], keys: Sequence[exp.Expr], *, is_needed: bool = True
 ) -> tuple[list[str], list[ProjectedColumn]]:
-    """Split the projection into the names of the key's columns, none if no key is needed, and the value's columns."""
+    """Split the projection into the names of the key's columns and the value's columns.
+
+    If no key is needed, columns of the key that are missing get names that are not shown.
+    """
     names, taken = [], set()
-    if not is_needed and not set(nodes).issuperset(keys):
-        return [], list(outputs)
     places_of: dict[exp.Expr, list[int]] = {}
     for number, node in enumerate(nodes):
         places_of.setdefault(node, []).append(number)
-    for key in keys:
+    for number, key in enumerate(keys):
         places = places_of.get(key, [])
-        shown = _own_name(key) or "its key"
-        if not places:
-            raise SqlError(f"Key missing from projection. The query must include {shown} in its SELECT.", start_of(key))
-        if len(places) > 1:
-            copies = ", ".join(outputs[number].name for number in places)
-            message = f"The projection contains a key column ({shown}) more than once: {copies}."
-            raise SqlError(message, start_of(key), hint="AS_VALUE(...) copies a key into the value.")
-        taken.add(places[0])
-        names.append(outputs[places[0]].name)
+        if is_needed:
+            _check_key(key, [outputs[place].name for place in places])
+        taken.update(places[:1])
+        names.append(outputs[places[0]].name if places else f"KSQL_HIDDEN_{number}")
     values = [each for number, each in enumerate(outputs) if number not in taken]
-    for each in values:
+    for each in values if is_needed else ():
         if each.name in _RESERVED:
             message = f"Reserved column name in select: `{each.name}`. Please remove or alias the column."
             raise SqlError(message, start_of(each.node))
     return names, values
+
+
+def _check_key(key: exp.Expr, copies: Sequence[str]) -> None:
+    """Make sure that the projection has a column of the key exactly once."""
+    shown = _own_name(key) or "its key"
+    if not copies:
+        raise SqlError(f"Key missing from projection. The query must include {shown} in its SELECT.", start_of(key))
+    if len(copies) > 1:
+        message = f"The projection contains a key column ({shown}) more than once: {', '.join(copies)}."
+        raise SqlError(message, start_of(key), hint="AS_VALUE(...) copies a key into the value.")
 
 
 def _aggregate_result(

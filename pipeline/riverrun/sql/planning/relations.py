@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def names_of(query: Query) -> set[str]:
-    """Return the names of all columns in a query's expressions, without those that stars stand for."""
+    """Return the names of all columns in a SELECT's expressions, without those that stars stand for."""
     roots = [item.expression for item in query.items]
     roots += [query.where, query.having, *query.partition_by, *query.group_by, *(join.on for join in query.joins)]
     roots += () if query.distinct is None else query.distinct.nodes
@@ -55,15 +55,14 @@ def used_columns(statements: Sequence[Statement]) -> Mapping[str, frozenset[str]
     whole = _shared(statements)
     for statement in statements:
         query = statement.query if isinstance(statement, CreateSource | InsertInto) else None
-        if query is None:
-            continue
-        names = names_of(query)
-        # LATE INTO sends whole rows, like a star.
-        has_star = bool(query.late) or any(item.expression is None for item in query.items)
-        for source in query.sources:
-            used.setdefault(source.name, set()).update(names)
-            if has_star:
-                whole.add(source.name)
+        for select in () if query is None else query.selects:
+            names = names_of(select)
+            # LATE INTO sends whole rows, like a star.
+            has_star = bool(select.late) or any(item.expression is None for item in select.items)
+            for source in select.sources:
+                used.setdefault(source.name, set()).update(names)
+                if has_star:
+                    whole.add(source.name)
     return {name: frozenset(names) for name, names in used.items() if name not in whole}
 
 

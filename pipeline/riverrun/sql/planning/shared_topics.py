@@ -91,7 +91,7 @@ def mixed_topics(statements: Sequence[Statement]) -> frozenset[str]:
     for statement in statements:
         query = statement.query if isinstance(statement, CreateSource | InsertInto) else None
         if query is not None:
-            names |= {each.name for each in query.sources}
+            names |= {each.name for select in query.selects for each in select.sources}
     sources = [made[name] for name in names if name in made]
     readers = Counter(each.topic for each in sources)
     return frozenset(each.topic for each in sources if each.is_table and readers[each.topic] > 1)

@@ -480,7 +480,7 @@ PLANTS = (
             "        if not self._member_id:\n",
         ),
         tests="test_membership.py simulation/test_projects.py worker/group",
-        remark="Histories have no static members, and it costs a rebalance only.",
+        remark="It costs a rebalance only.",
     ),
     _plant(
         "second-rebalance-is-missed",

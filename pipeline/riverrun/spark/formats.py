@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 # By default, Spark trims texts and leaves nulls out; an import could not read back what was exported.
 _WRITTEN = {
@@ -66,3 +66,11 @@ def listing(spark: Any, path: str, options: Mapping[str, str]) -> Any:
     """Return a frame with the files below a path (`inputFiles`) and the columns of its directories; no file is read."""
     # `binaryFile` has a fixed schema, so Spark opens no file to infer one.
     return spark.read.format("binaryFile").options(**options).load(path)
+
+
+def remove(spark: Any, files: Sequence[str]) -> None:
+    """Delete files, as `inputFiles` names them; not possible over Spark Connect."""
+    java, settings = spark._sc._jvm, spark._sc._jsc.hadoopConfiguration()  # noqa: SLF001 - pyspark has no other way to it
+    for file in files:
+        path = java.org.apache.hadoop.fs.Path(java.java.net.URI(file))
+        path.getFileSystem(settings).delete(path, False)  # noqa: FBT003 - Java has no names of arguments

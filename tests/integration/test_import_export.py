@@ -24,11 +24,12 @@ from riverrun.hosting.progress import Progress, reporting_progress
 from riverrun.partitioning import partition_for
 from riverrun.project.archives import Archives
 from riverrun.records import OffsetRange, TopicPartition
-from riverrun.spark import databases
+from riverrun.spark import databases, formats
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.databases import literal, with_driver
 from riverrun.spark.failures import spark_failures
 from riverrun.spark.ranges import resolve
+from riverrun.spark.stores import write_store
 from riverrun.testing import TopologyTestDriver
 from riverrun.transfers import exports, jdbc
 from riverrun.transfers.exports import ExportSpec, ExportSummary, run_export
@@ -471,7 +472,7 @@ def test_files_that_another_attempt_has_added_are_replaced_by_the_next_export(
 ) -> None:
     broker.create(1, unique)
     broker.write(unique, [(b"k", b"v", 1)])
-    spec, listing = ExportSpec(unique, str(tmp_path / "out"), "json"), exports.listing
+    spec, listing = ExportSpec(unique, str(tmp_path / "out"), "json"), formats.listing
 
     def late(session: Any, place: str, options: Any) -> Any:
         if "batch=" in place and Path(place).exists():
@@ -479,11 +480,29 @@ def test_files_that_another_attempt_has_added_are_replaced_by_the_next_export(
         return listing(session, place, options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(exports, "listing", late)
+        patched.setattr(formats, "listing", late)
         with pytest.raises(RangeError, match=r"Another attempt at batch 1 of export .* has added files"):
             run_export(spec, broker.admin(), spark)
     run_export(spec, broker.admin(), spark)
     assert [row.value for row in spark.read.json(spec.target).collect()] == ["v"]
+
+
+def test_a_store_that_two_exports_write_at_once_is_not_called_written(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, listing = tmp_path / "store", formats.listing
+
+    def late(session: Any, place: str, options: Any) -> Any:
+        session.range(2).write.mode("append").json(place)
+        return listing(session, place, options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(formats, "listing", late)
+        with pytest.raises(ConfigError, match=r"Another process has written to .*/store at the same time"):
+            write_store(spark.range(3), str(target), "json", {})
+    assert spark.read.json(str(target)).count() == 2  # of the other one
+    assert write_store(spark.range(3), str(target), "json", {}) == 3
+    assert spark.read.json(str(target)).count() == 3
 
 
 def test_an_export_does_not_overwrite_what_it_has_not_written(

@@ -28,7 +28,7 @@ from riverrun.serde.exact_values import micros
 from riverrun.spark.columns import TIME, FrameColumn, array
 from riverrun.spark.databases import has_jvm, refusal
 from riverrun.spark.failures import complaint, on_executor, spark_failures
-from riverrun.spark.formats import escaped, has_files, listing, remove, writer_options
+from riverrun.spark.formats import escaped, has_files, listing, remove, saved, writer_options
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import lazily
 from riverrun.spark.tasks.work import admin_here
@@ -165,8 +165,6 @@ __all__ = ["ExportSpec", "ExportSummary", "run_export"]
 EXPORTS_TOPIC = "riverrun-exports"
 _FOLLOWED = f"*-*-{'[0-9]' * 20}.*"
 """Pattern of the files of followers, whose directories batches leave alone."""
-_BASENAME = "mapreduce.output.basename"
-"""Hadoop's setting for how the names of written files begin."""
 _MALFORMED = "MALFORMED_RECORD_IN_PARSING"
 """Spark's error classes of malformed values."""
 
@@ -408,20 +406,21 @@ def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any, topic: Contr
 
     observed = Observation()
     frame = columns_of(spec, records.observe(observed, f.count(f.lit(1)).alias("rows")))
-    writer = frame.write.format(spec.format).options(**writer_options(spec.format, spec.options)).mode("overwrite")
+    writer, directory = frame.write.format(spec.format), _directory(spec, batch)
+    writer.options(**writer_options(spec.format, spec.options))
     if has_files(spec.format):
-        writer.option(_BASENAME, _basename(batch)).save(_directory(spec, batch))
-        _check_alone(spec, batch, frame.sparkSession, topic)
+        own, others = saved(writer, frame.sparkSession, directory, _basename(batch))
+        _check_alone(spec, batch, frame.sparkSession, topic, own, others)
     else:
-        writer.save(_directory(spec, batch))
+        writer.mode("overwrite").save(directory)
     rows = observed.get["rows"]
     return WrittenRows(rows, rows)
 
 
-def _check_alone(spec: ExportSpec, batch: ExportBatch, spark: Any, topic: ControlTopic) -> None:
-    """Check that one attempt alone has written the files of a batch: Spark completes those of two at once together."""
-    files = listing(spark, escaped(_directory(spec, batch)), {"recursiveFileLookup": "true"}).inputFiles()
-    own = [file for file in files if f"/{_basename(batch)}-" in file]
+def _check_alone(
+    spec: ExportSpec, batch: ExportBatch, spark: Any, topic: ControlTopic, own: Sequence[str], others: Sequence[str]
+) -> None:
+    """Check that one attempt alone has written the files of a batch."""
     try:
         _check(topic, spec.id, batch)
     except RangeError as error:
@@ -430,7 +429,7 @@ def _check_alone(spec: ExportSpec, batch: ExportBatch, spark: Any, topic: Contro
             raise RangeError(error.message, hint=hint) from error
         remove(spark, own)
         raise
-    if len(own) < len(files):
+    if others:
         message = (
             f"Another attempt at batch {batch.number} of export {spec.id} has added files to {_directory(spec, batch)}"
         )

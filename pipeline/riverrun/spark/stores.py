@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ConfigError, InvalidStateStoreError, RangeError
+from riverrun.hosting.continuing import require_new
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.progress import polling_progress
 from riverrun.hosting.snapshots import usable_snapshots
@@ -240,6 +241,8 @@ def _as_it_is(
     else:
         # Restored from its source topic, of which it holds the processed records only.
         committed = connected.committed(changelogs.values())
+        # No commit may also mean that brokers have forgotten it: the store would seem to have no rows.
+        require_new(connected, set(changelogs.values()) - committed.keys())
         ends = {tp: committed[tp].offset if tp in committed else 0 for tp in changelogs.values()}
     return {task_id: (ends[tp], None) for task_id, tp in changelogs.items()}
 

@@ -19,6 +19,7 @@ from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
 from riverrun.spark import store_files
 from riverrun.spark.store_files import check_sums, export_local_rows
+from riverrun.spark.store_rows import batches_of
 from riverrun.state.rocksdb import RocksDbBackend
 from riverrun.testing.driver import MemoryTopics, MockClock
 
@@ -90,7 +91,7 @@ def test_state_in_use_and_other_directories_are_refused(tmp_path: Path) -> None:
 def test_of_two_exports_to_one_place_at_once_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    app, target, batches_of = application(), tmp_path / "out" / name, store_files.batches_of
+    app, target = application(), tmp_path / "out" / name
     slow, fast = stopped(app, tmp_path / "slow"), stopped(app, tmp_path / "fast")
 
     def meanwhile(*arguments: Any) -> Any:

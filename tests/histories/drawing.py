@@ -348,6 +348,8 @@ SCENES: list[tuple[int, Callable[[Drawing], None]]] = [
 """Events that belong together, and lead where faults are likely."""
 SCENES_FROM = 10_000
 """Histories of these seeds have scenes only."""
+STATIC_FROM = 20_000
+"""In histories of these seeds, workers are static members; half of them have scenes only."""
 _NUMBER_OF_SCENES = 5
 
 
@@ -360,7 +362,7 @@ def drawn(seed: int) -> History:
     most_fetched = random.choice([1_000, 1_000, 3])
     handler = random.choice(["continue", "set-aside"])
     kinds, count = ALWAYS + WITH_WORKERS * has_workers + WITH_RUNS * has_runs, NUMBER_OF_EVENTS
-    if seed >= SCENES_FROM:
+    if seed >= SCENES_FROM and (seed < STATIC_FROM or seed % 2):
         kinds, count, has_workers = SCENES, _NUMBER_OF_SCENES, True
     weights, draws = zip(*kinds, strict=True)
     drawing = Drawing(random)
@@ -377,4 +379,5 @@ def drawn(seed: int) -> History:
         has_workers,
         events,
         handler,
+        seed >= STATIC_FROM,
     )

@@ -97,6 +97,7 @@ class History:
         seed: Chooses the next turn.
         by_workers: Whether workers, rather than bounded runs, count what is left in the end.
         handler: What happens to records whose word is unknown, and have dead letters.
+        has_static_members: Whether workers are static members of their group, by their names.
     """
 
     seed: int
@@ -108,6 +109,7 @@ class History:
     by_workers: bool
     events: tuple[Event, ...]
     handler: str = "continue"
+    has_static_members: bool = False
 
 
 class RandomFaults:
@@ -529,7 +531,7 @@ def opened(history: History, directory: Path) -> Iterator[Story]:
         consumer={"session.timeout.ms": str(_SESSION_SECONDS * 1000)},
     )
     with Cluster(seed=history.seed, faults=faults) as cluster:
-        made = World(cluster, counts, directory, streams)
+        made = World(cluster, counts, directory, streams, has_static_members=history.has_static_members)
         faults.turns = cluster.turns
         cluster.brokers.most_fetched = history.most_fetched
         os.environ[_UNKNOWN_WORDS] = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from riverrun.config import AppConfig, StreamsConfig
@@ -35,6 +35,7 @@ class World:
     build: Callable[[], Topology]
     directory: Path
     streams: StreamsConfig
+    has_static_members: bool = False
     instances: dict[Host, StreamsInstance] = field(default_factory=dict)
     began_ns: int = 0
 
@@ -54,10 +55,19 @@ class World:
         """Start an instance. The same name means the same local state."""
         build = self.build
         # Stream threads get a copy: not of the world.
-        instance = StreamsInstance(self.application(name), lambda _job: build())
+        instance = StreamsInstance(self._member(name), lambda _job: build())
         host = self.turns.start_host(name, instance.run)
         self.instances[host] = instance
         return host
+
+    def _member(self, name: str) -> Application:
+        application = self.application(name)
+        if not self.has_static_members:
+            return application
+        consumer = {**self.streams.consumer, "group.instance.id": name}
+        return replace(
+            application, config=replace(application.config, streams=replace(self.streams, consumer=consumer))
+        )
 
     def stop(self, worker: Host) -> None:
         """Ask a worker to stop."""

@@ -418,8 +418,15 @@ PLANTS = (
     _plant(
         "missing-offsets-outlive-assignments",
         "An offset that an earlier assignment missed ends a later one.",
-        (_CONSUMER, "        if low <= asked <= high:\n            return\n", ""),
+        (_CONSUMER, "missed is not None and missed < asked", "False"),
         tests="simulation/test_logs.py",
+    ),
+    _plant(
+        "shortened-logs-are-read",
+        "An offset that a shortened log lacked counts as there once the log has grown over it.",
+        (_CONSUMER, "missed is not None and missed < asked", "True"),
+        tests="simulation/test_logs.py",
+        remark="No log is shortened.",
     ),
     _plant(
         "uncommitted-records-are-read",
@@ -473,7 +480,7 @@ PLANTS = (
             "        if not self._member_id:\n",
         ),
         tests="test_membership.py simulation/test_projects.py worker/group",
-        remark="Histories have no static members, and it costs a rebalance only.",
+        remark="It costs a rebalance only.",
     ),
     _plant(
         "second-rebalance-is-missed",

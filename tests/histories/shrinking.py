@@ -106,6 +106,8 @@ class Shrinking:
             self._try(replace(self.found.history, cache_bytes=0))
         if self.found.history.has_snapshots:
             self._try(replace(self.found.history, has_snapshots=False))
+        if self.found.history.has_static_members:
+            self._try(replace(self.found.history, has_static_members=False))
 
     def _shrink_event(self, number: int) -> None:
         each = self.found.history.events[number]
@@ -179,6 +181,7 @@ def test_every_record_is_counted_once(tmp_path):
         events=(
 {events}        ),
         handler={history.handler!r},
+        has_static_members={history.has_static_members},
     )
     tell(history, tmp_path)
 '''

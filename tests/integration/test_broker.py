@@ -20,14 +20,15 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from riverrun.errors import EmbeddedBrokerError
+from riverrun.errors import EmbeddedBrokerError, MissingOffsetError
 from riverrun.kafka import groups as groups_module
 from riverrun.kafka.admin import Admin, TopicSpec
+from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.door import Kafka
 from riverrun.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
 from riverrun.kafka.groups import GroupState
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
-from riverrun.records import TopicPartition
+from riverrun.records import RAW_OFFSET, TopicPartition
 from tests.brokers import HOME, JAVA_HOME, embedded_broker
 from tests.presence import present
 from tests.waiting import until
@@ -107,6 +108,46 @@ def test_a_broker_killed_in_mid_write_keeps_its_data(running: EmbeddedBroker) ->
     assert not running.status().is_running
     running.start()
     assert Admin(Kafka(kafka)).end_offsets([TopicPartition("kept", 0)]) == {TopicPartition("kept", 0): 1000}
+
+
+def test_a_log_that_lost_what_was_read_is_noticed_though_it_has_grown_since(running: EmbeddedBroker) -> None:
+    kafka, tp = Kafka({"bootstrap.servers": running.start().bootstrap_servers}), TopicPartition("shortened", 0)
+    Admin(kafka).create_topics([TopicSpec(tp.topic, 1)])
+
+    def write(count: int) -> None:
+        producer = IdempotentProducer(kafka)
+        for _ in range(count):
+            producer.send(tp.topic, b"k", b"v", 1, (), 0)
+            producer.flush()
+        producer.close()
+
+    write(10)
+    consumer, read = RecordConsumer(kafka), list[int]()
+
+    def has_read(count: int) -> bool:
+        read.extend(fields[RAW_OFFSET] for fields in consumer.poll(100, 0.2).records.get(tp, ()))
+        return len(read) >= count
+
+    consumer.assign({tp: 0})
+    until(lambda: has_read(10), "read ten records")
+    running.kill()
+    shorten(next(running._directory.rglob("shortened-0/*.log")), batches=5)
+    running.start()
+    write(10)
+    with pytest.raises(
+        MissingOffsetError, match="shortened-0 was shorter than what had been read or committed, up to offset 10"
+    ):
+        until(lambda: has_read(20), "read more")
+    assert read == [*range(10)]
+    consumer.close()
+
+
+def shorten(segment: Path, batches: int) -> None:
+    """Keep the first batches of a log, as if a machine without power had lost the rest."""
+    content, size = segment.read_bytes(), 0
+    for _ in range(batches):
+        size += 12 + int.from_bytes(content[size + 8 : size + 12], "big")
+    os.truncate(segment, size)
 
 
 COMMITTING = """

@@ -6,13 +6,17 @@ import gzip
 import json
 import random
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import TaskContext
 
 from riverrun import JSON, LONG, STRING, Consumed, Grouped, Produced, Riverrun, StreamsBuilder, TimeWindows, windowed
 from riverrun.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
@@ -20,11 +24,12 @@ from riverrun.hosting.progress import Progress, reporting_progress
 from riverrun.partitioning import partition_for
 from riverrun.project.archives import Archives
 from riverrun.records import OffsetRange, TopicPartition
-from riverrun.spark import databases
+from riverrun.spark import databases, formats
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.databases import literal, with_driver
 from riverrun.spark.failures import spark_failures
 from riverrun.spark.ranges import resolve
+from riverrun.spark.stores import write_store
 from riverrun.testing import TopologyTestDriver
 from riverrun.transfers import exports, jdbc
 from riverrun.transfers.exports import ExportSpec, ExportSummary, run_export
@@ -32,10 +37,10 @@ from riverrun.transfers.imports import ImportSpec, run_import
 from tests.conformance.hosts import on_executor
 from tests.presence import present
 from tests.spark_sessions import session_with
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -423,6 +428,81 @@ def test_an_export_that_died_before_noting_its_end_is_done_again_in_place(
     run_export(spec, broker.admin(), spark)
     found = spark.read.json(str(tmp_path / "out")).orderBy("_offset").collect()
     assert [r.value for r in found] == [*(f"v{n}" for n in range(10)), "later"]
+
+
+def test_an_export_that_hung_while_another_one_wrote_its_batch_adds_nothing(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create(2, unique)
+    broker.write(unique, [(b"%d" % n, b"v%d" % n, n + 1) for n in range(10)])
+    spec, hanging = ExportSpec(unique, str(tmp_path / "out"), "json"), tmp_path / "hanging"
+    with ThreadPoolExecutor(1) as threads, monkeypatch.context() as patched:
+        patched.setattr(exports, "records_of", hung(exports.records_of, hanging))
+        first = threads.submit(run_export, spec, broker.admin(), spark)
+        until(hanging.exists, "began with the second partition")
+        patched.undo()
+        assert run_export(spec, broker.admin(), spark).written == 10
+        hanging.unlink()
+        with pytest.raises(RangeError, match="another attempt now, not at batch 1: it also runs elsewhere"):
+            first.result()
+    found = spark.read.json(str(tmp_path / "out")).collect()
+    assert sorted(r.value for r in found) == [f"v{n}" for n in range(10)]
+
+
+def hung(records_of: Callable[..., Any], hanging: Path) -> Callable[..., Any]:
+    """Let the second task of a batch hang before it reads, for as long as a file exists."""
+
+    def made(*arguments: Any) -> Any:
+        frame = records_of(*arguments)
+
+        def process(batches: Iterable[Any]) -> Iterator[Any]:
+            if present(TaskContext.get()).partitionId() == 1:
+                hanging.touch()
+                while hanging.exists():
+                    time.sleep(0.05)
+            yield from batches
+
+        return frame.mapInArrow(process, frame.schema)
+
+    return made
+
+
+def test_files_that_another_attempt_has_added_are_replaced_by_the_next_export(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"v", 1)])
+    spec, listing = ExportSpec(unique, str(tmp_path / "out"), "json"), formats.listing
+
+    def late(session: Any, place: str, options: Any) -> Any:
+        if "batch=" in place and Path(place).exists():
+            session.range(1).selectExpr("'late' value").write.mode("append").json(place)
+        return listing(session, place, options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(formats, "listing", late)
+        with pytest.raises(RangeError, match=r"Another attempt at batch 1 of export .* has added files"):
+            run_export(spec, broker.admin(), spark)
+    run_export(spec, broker.admin(), spark)
+    assert [row.value for row in spark.read.json(spec.target).collect()] == ["v"]
+
+
+def test_a_store_that_two_exports_write_at_once_is_not_called_written(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, listing = tmp_path / "store", formats.listing
+
+    def late(session: Any, place: str, options: Any) -> Any:
+        session.range(2).write.mode("append").json(place)
+        return listing(session, place, options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(formats, "listing", late)
+        with pytest.raises(ConfigError, match=r"Another process has written to .*/store at the same time"):
+            write_store(spark.range(3), str(target), "json", {})
+    assert spark.read.json(str(target)).count() == 2  # of the other one
+    assert write_store(spark.range(3), str(target), "json", {}) == 3
+    assert spark.read.json(str(target)).count() == 3
 
 
 def test_an_export_does_not_overwrite_what_it_has_not_written(

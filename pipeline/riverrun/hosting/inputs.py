@@ -107,8 +107,8 @@ def dropped_so_far(connected: ConnectedApplication) -> Counter[str]:
 
 
 _RECREATED = (
-    "The topic ends before that offset: it was probably recreated. A new version of the application reads it from its first"
-    " record; the state of this one stays as it is."
+    "The topic ends before that offset, or did: brokers have lost its records, or it was recreated. A new version of the"
+    " application reads it from its first record; the state of this one stays as it is."
 )
 _OWN_TOPIC = (
     "The topic is the application's own, and its records have been deleted. A new version of the application computes them"

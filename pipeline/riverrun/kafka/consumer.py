@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from riverrun.records import Headers, RawFields
 
 _GONE = "Retention (retention.ms, retention.bytes) has deleted unread records, or the topic was recreated."
+_SHORTENED = (
+    "Brokers have lost records that they had confirmed, as after a crash without replicas or an unclean election of a "
+    "leader. Others may have their offsets now."
+)
 _SETTINGS = {
     # The library requires a group; nothing is committed for it.
     "group.id": "riverrun-unjoined",
@@ -259,7 +263,7 @@ class RecordConsumer:
             if error.code() == librdkafka.PARTITION_EOF:
                 ends[tp] = message.offset()
             elif error.code() in {librdkafka.AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
-                self._require_offset(tp)
+                self._require_offset(tp, message.offset())
                 is_outdated = True
             # The library reconnects to unreachable brokers by itself.
             elif error.code() not in UNREACHABLE | BUSY:
@@ -277,8 +281,8 @@ class RecordConsumer:
         self.assign(starts)
         self.pause(paused)
 
-    def _require_offset(self, tp: TopicPartition) -> None:
-        """Require that the next offset of a partition exists, of which the library has reported that it does not.
+    def _require_offset(self, tp: TopicPartition, missed: int | None) -> None:
+        """Require that nothing is missing at the position of a partition, of which the library has reported an error.
 
         The library delivers this error to a later assignment, too, unlike all others and records (librdkafka,
         `rd_kafka_offset_reset`: version 0). Such an error says nothing about the position now.
@@ -288,12 +292,19 @@ class RecordConsumer:
             return
         with mapped_errors(f"look up the offsets of {tp}"):
             low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
+        message, hint = f"{tp} has offsets {low} to {high}; offset {asked} does not exist", _GONE
         if low <= asked <= high:
-            return
+            # Fetches only move forwards, and retention deletes from the front: the error is of an earlier assignment.
+            if missed is not None and missed < asked:
+                return
+            # The log may have grown over the position since. A new leader with another log is reported without an offset.
+            message, hint = (
+                f"{tp} was shorter than what had been read or committed, up to offset {missed or asked}",
+                _SHORTENED,
+            )
         # `_read_again` must not assign it once more: it would only fail again.
         self.unassign([tp])
-        message = f"{tp} has offsets {low} to {high}; offset {asked} does not exist"
-        raise MissingOffsetError(message, topic=tp.topic, partition=tp.partition, hint=_GONE)
+        raise MissingOffsetError(message, topic=tp.topic, partition=tp.partition, hint=hint)
 
 
 def _named(tps: Iterable[TopicPartition]) -> list[ClientTopicPartition]:

@@ -105,8 +105,11 @@ class MemoryConsumer:
         """Read these partitions as well."""
         self._check_open()
         with self._brokers.waiting:
-            for tp in partitions:
-                self._readers[TopicPartition(tp.topic, tp.partition)] = _Reader(tp.offset)
+            for each in partitions:
+                tp, reader = TopicPartition(each.topic, each.partition), _Reader(each.offset)
+                self._readers[tp] = reader
+                # The library asks in the background: it may miss what exists once records are asked for.
+                self._note_loss(tp, reader)
 
     def unassign(self) -> None:
         """Stop reading all partitions."""
@@ -118,8 +121,8 @@ class MemoryConsumer:
         with self._brokers.waiting:
             for tp in _named(partitions):
                 reader = self._readers.pop(tp, None)
-                if reader is not None and self._has_lost_its_offset(tp, reader):
-                    self._events.append(_lost(tp, reader))
+                if reader is not None:
+                    self._note_loss(tp, reader)
 
     def pause(self, partitions: list[ClientTopicPartition]) -> None:
         """Return no records of these partitions."""
@@ -298,6 +301,12 @@ class MemoryConsumer:
         if reader.position < end:
             return True
         return self._reports_ends and reader.eof != reader.position
+
+    def _note_loss(self, tp: TopicPartition, reader: _Reader) -> None:
+        """Report an offset that does not exist, unless the position is then reset."""
+        if self._reset not in _RESETS and self._has_lost_its_offset(tp, reader):
+            reader.is_stopped = True
+            self._events.append(_lost(tp, reader))
 
     def _has_lost_its_offset(self, tp: TopicPartition, reader: _Reader) -> bool:
         if reader.is_stopped or reader.position < 0 or not self._brokers.topics.has(*tp):

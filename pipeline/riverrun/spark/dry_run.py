@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from riverrun.errors import RangeError, UnsupportedByHostError
+from riverrun.hosting.continuing import require_new
 from riverrun.hosting.progress import polling_progress
 from riverrun.records import OffsetRange
 from riverrun.runtime.recorded_answers import AnsweredLookups
@@ -148,6 +149,8 @@ def _course(connected: ConnectedApplication, job: Job, run_range: RunRange, max_
     committed = connected.committed()
     restores = _begins_with_state(connected, run_range, committed)
     if restores:
+        # Also the application's own topics, whose records would be processed once more.
+        require_new(connected, connected.inputs - committed.keys())
         slices = slices_of(connected, run_range, max_records).with_one_begun()
     else:
         slices = tuple(cut(connected.admin, run_range, max_records))

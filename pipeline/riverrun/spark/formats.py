@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 # By default, Spark trims texts and leaves nulls out; an import could not read back what was exported.
 _WRITTEN = {
@@ -17,6 +17,8 @@ _WRITTEN = {
     "json": {"ignoreNullFields": "false"},
 }
 """Options with which Spark writes everything that it is given."""
+_BASENAME = "mapreduce.output.basename"
+"""Hadoop's setting for how the names of written files begin."""
 _BUILT_IN = ("avro", "binaryfile", "csv", "json", "jdbc", "orc", "parquet", "text", "xml")
 _JARS = ("spark.jars", "spark.driver.extraClassPath", "spark.remote")
 """Settings that may add formats."""
@@ -66,3 +68,22 @@ def listing(spark: Any, path: str, options: Mapping[str, str]) -> Any:
     """Return a frame with the files below a path (`inputFiles`) and the columns of its directories; no file is read."""
     # `binaryFile` has a fixed schema, so Spark opens no file to infer one.
     return spark.read.format("binaryFile").options(**options).load(path)
+
+
+def saved(writer: Any, spark: Any, directory: str, name: str) -> tuple[list[str], list[str]]:
+    """Replace a directory with files whose names begin with a name; return these, and all others that are there now.
+
+    Spark completes the files of two writers together if they write to one directory at the same time.
+    """
+    writer.mode("overwrite").option(_BASENAME, name).save(directory)
+    files = listing(spark, escaped(directory), {"recursiveFileLookup": "true"}).inputFiles()
+    own = [file for file in files if f"/{name}-" in file]
+    return own, [file for file in files if f"/{name}-" not in file]
+
+
+def remove(spark: Any, files: Sequence[str]) -> None:
+    """Delete files, as `inputFiles` names them; not possible over Spark Connect."""
+    java, settings = spark._sc._jvm, spark._sc._jsc.hadoopConfiguration()  # noqa: SLF001 - pyspark has no other way to it
+    for file in files:
+        path = java.org.apache.hadoop.fs.Path(java.java.net.URI(file))
+        path.getFileSystem(settings).delete(path, False)  # noqa: FBT003 - Java has no names of arguments

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
-from contextlib import closing
+import uuid
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -129,6 +131,20 @@ def _sum_of(path: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
+def _left_at(target: Path, *, is_file: bool) -> list[Path]:
+    """Return what exports that died have left at a target; refuse one with anything else."""
+    if is_file:
+        found = [
+            *target.parent.glob(f"{glob.escape(target.stem)}.*{_UNFINISHED}"),
+            *([target] if target.exists() else []),
+        ]
+    else:
+        found = [*target.iterdir()] if target.is_dir() else [target] if target.exists() else []
+    if any(each.suffix != _UNFINISHED and each.name != _SUMS for each in found):
+        raise ConfigError(f"{target} already exists", hint="Name another file, or an empty directory.")
+    return found
+
+
 def _written(
     target: Path,
     builder: StoreBuilder,
@@ -144,27 +160,27 @@ def _written(
     }
     schema = pa.schema([(column.name, column.kind) for column in columns], about)
     is_file = target.suffix == PARQUET
-    left = [*target.iterdir()] if target.is_dir() else []
-    if target.is_file() or any(each.suffix != _UNFINISHED and each.name != _SUMS for each in left):
-        raise ConfigError(f"{target} already exists", hint="Name another file, or an empty directory.")
+    left = _left_at(target, is_file=is_file)
     files = (
         {target: [*parts.values()]}
         if is_file
         else {target / f"partition-{number:05}{PARQUET}": [part] for number, part in parts.items()}
     )
+    # Under other names until all are complete, and their sums are there: an export that dies leaves nothing that looks whole.
+    # Of two exports at once, neither writes into the other's files.
+    name = f".{uuid.uuid4().hex}{_UNFINISHED}"
+    unfinished = {path.with_suffix(name): path for path in files}
     rows = 0
     try:
         (target.parent if is_file else target).mkdir(parents=True, exist_ok=True)
         for each in left:
             each.unlink()
-        # Under other names until all are complete, and their sums are there: an export that dies leaves nothing that
-        # looks whole.
-        unfinished = {path.with_suffix(_UNFINISHED): path for path in files}
         for written, some in zip(unfinished, files.values(), strict=True):
             with pq.ParquetWriter(written, schema) as writer:
                 for batch in chain.from_iterable(part() for part in some):
                     writer.write_batch(batch.cast(schema) if batch.schema != schema else batch)
                     rows += batch.num_rows
+        _left_at(target, is_file=is_file)
         lines = (f"{_sum_of(written)}  {path.name}\n" for written, path in unfinished.items())
         _sums_file(target).write_text("".join(lines), encoding="utf-8")
         for written, path in unfinished.items():
@@ -174,4 +190,9 @@ def _written(
         raise ConfigError(
             message, hint="Name a file or a directory on a disk with room, where you may write."
         ) from error
+    finally:
+        for written in unfinished:
+            # The error of the export counts, not that nothing can be removed where nothing could be written.
+            with suppress(OSError):
+                written.unlink()
     return Exported(rows, tuple(files), tuple(parts))

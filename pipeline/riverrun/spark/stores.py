@@ -6,19 +6,22 @@ has to run.
 
 from __future__ import annotations
 
+import uuid
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ConfigError, InvalidStateStoreError, RangeError
+from riverrun.hosting.continuing import require_new
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.progress import polling_progress
 from riverrun.hosting.snapshots import usable_snapshots
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.runtime.layout import changelog_name
 from riverrun.spark.columns import spark_schema, with_variants
-from riverrun.spark.databases import with_driver
+from riverrun.spark.databases import has_jvm, with_driver
 from riverrun.spark.failures import complaint, on_executor, spark_failures
+from riverrun.spark.formats import has_files, remove, saved
 from riverrun.spark.past_stores import rows_at
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import DONE, RunLog
@@ -135,6 +138,8 @@ def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) 
         with spark_failures(f"write to {kind} target {target}"):
             if kind == "jdbc":
                 writer.options(**with_driver(options)).option("dbtable", target).save()
+            elif has_files(kind):
+                _replace_files(writer, frame.sparkSession, target)
             else:
                 writer.save(target)
             rows: int = frame.count()
@@ -144,6 +149,15 @@ def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) 
         raise ConfigError(message, hint="Check --format and --option.") from error
     finally:
         frame.unpersist()
+
+
+def _replace_files(writer: Any, spark: Any, target: str) -> None:
+    own, others = saved(writer, spark, target, f"part-{uuid.uuid4().hex}")
+    if others:
+        if has_jvm(spark):
+            remove(spark, own)
+        message = f"Another process has written to {target} at the same time: {others[0]}"
+        raise ConfigError(message, hint="Export again when the other one has ended: that replaces all files.")
 
 
 def _works(
@@ -227,6 +241,8 @@ def _as_it_is(
     else:
         # Restored from its source topic, of which it holds the processed records only.
         committed = connected.committed(changelogs.values())
+        # No commit may also mean that brokers have forgotten it: the store would seem to have no rows.
+        require_new(connected, set(changelogs.values()) - committed.keys())
         ends = {tp: committed[tp].offset if tp in committed else 0 for tp in changelogs.values()}
     return {task_id: (ends[tp], None) for task_id, tp in changelogs.items()}
 

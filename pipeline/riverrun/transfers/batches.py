@@ -35,6 +35,7 @@ class ExportBatch:
         topic_id: The brokers' id of the topic. A recreated topic has another id, and its offsets mean other records.
         target: The directory or table (`ExportSpec.place`).
         whole: Time at which the batches up to this one had all of the topic, as `riverrun.records.Whole` writes it.
+        attempt: Id of the last attempt at it, which the names of its files have.
     """
 
     number: Natural = 0
@@ -43,6 +44,7 @@ class ExportBatch:
     topic_id: Word = ""
     target: str = ""
     whole: str = ""
+    attempt: Word = ""
 
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:

@@ -8,6 +8,7 @@ targets without directories (`jdbc`), one transaction writes a batch together wi
 
 from __future__ import annotations
 
+import uuid
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -27,7 +28,7 @@ from riverrun.serde.exact_values import micros
 from riverrun.spark.columns import TIME, FrameColumn, array
 from riverrun.spark.databases import has_jvm, refusal
 from riverrun.spark.failures import complaint, on_executor, spark_failures
-from riverrun.spark.formats import escaped, has_files, listing, writer_options
+from riverrun.spark.formats import escaped, has_files, listing, remove, saved, writer_options
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import lazily
 from riverrun.spark.tasks.work import admin_here
@@ -206,14 +207,17 @@ def run_export(
     done, session = [], lazily(spark)
     if not last.is_done:
         check_ranges(admin, last.ranges)
-        done.append(_write(spec, last, admin.kafka, session(), topic, typed))
+        # An earlier attempt may only hang: it takes its files back when it finds that there is another one.
+        again = replace(last, attempt=uuid.uuid4().hex)
+        _note(topic, spec, again, last)
+        done.append(_write(spec, again, admin.kafka, session(), topic, typed))
         on_batch(RunRange(last.ranges))
         last = done[-1].batch or last
     new = _next_batch(spec, last, admin)
     if new is not None:
         _check_free(spec, new, session())
         # Before any row: an attempt that fails is repeated with the same range.
-        topic.write(spec.id, {spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
+        _note(topic, spec, new, last)
         done.append(_write(spec, new, admin.kafka, session(), topic, typed))
         on_batch(RunRange(new.ranges))
     batch = done[-1].batch if done else None
@@ -282,7 +286,8 @@ def _last(topic: ControlTopic, name: str) -> ExportBatch:
 def _check(topic: ControlTopic, name: str, expected: ExportBatch) -> None:
     found = _last(topic, name)
     if found != expected:
-        message = f"Export {name} is at batch {found.number} now, not {expected.number}: it also runs elsewhere"
+        what = f"batch {found.number}{', another attempt' if found.number == expected.number else ''}"
+        message = f"Export {name} is at {what} now, not at batch {expected.number}: it also runs elsewhere"
         raise RangeError(message, hint="Wait until the other one ends, then export again.")
 
 
@@ -345,7 +350,15 @@ def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatc
         return None
     topic_id = admin.topic_ids([spec.topic])[spec.topic]
     number = last.number + 1
-    return ExportBatch(number, str(chosen), is_done=False, topic_id=topic_id, target=spec.place, whole=now.encode())
+    return ExportBatch(
+        number,
+        str(chosen),
+        is_done=False,
+        topic_id=topic_id,
+        target=spec.place,
+        whole=now.encode(),
+        attempt=uuid.uuid4().hex,
+    )
 
 
 def _require_deletions(spec: ExportSpec, reason: Incomplete | None) -> None:
@@ -375,23 +388,57 @@ def _write(
         polling_progress(f"export {spec.id}", lambda: (counted.value if counted else 0, offsets)),
         _told(spec, batch, records),
     ):
-        written = _into_table(spec, batch, records) if spec.has_tables else _into_files(spec, batch, records)
+        written = _into_table(spec, batch, records) if spec.has_tables else _into_files(spec, batch, records, topic)
     done = replace(batch, is_done=True)
-    topic.write(spec.id, {spec.id: msgspec.json.encode(asdict(done))}, lambda: _check(topic, spec.id, batch))
+    _note(topic, spec, done, batch)
     return ExportSummary(done, *written)
 
 
-def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> WrittenRows:
+def _note(topic: ControlTopic, spec: ExportSpec, batch: ExportBatch, last: ExportBatch) -> None:
+    """Write the state of a batch, unless another process has written one since the last."""
+    topic.write(spec.id, {spec.id: msgspec.json.encode(asdict(batch))}, lambda: _check(topic, spec.id, last))
+
+
+def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any, topic: ControlTopic) -> WrittenRows:
     """Write the directory of a batch, and replace its content."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
     observed = Observation()
     frame = columns_of(spec, records.observe(observed, f.count(f.lit(1)).alias("rows")))
-    writer = frame.write.format(spec.format).options(**writer_options(spec.format, spec.options))
-    writer.mode("overwrite").save(_directory(spec, batch))
+    writer, directory = frame.write.format(spec.format), _directory(spec, batch)
+    writer.options(**writer_options(spec.format, spec.options))
+    if has_files(spec.format):
+        own, others = saved(writer, frame.sparkSession, directory, _basename(batch))
+        _check_alone(spec, batch, frame.sparkSession, topic, own, others)
+    else:
+        writer.mode("overwrite").save(directory)
     rows = observed.get["rows"]
     return WrittenRows(rows, rows)
+
+
+def _check_alone(
+    spec: ExportSpec, batch: ExportBatch, spark: Any, topic: ControlTopic, own: Sequence[str], others: Sequence[str]
+) -> None:
+    """Check that one attempt alone has written the files of a batch."""
+    try:
+        _check(topic, spec.id, batch)
+    except RangeError as error:
+        if not has_jvm(spark):
+            hint = f"Delete the files {_basename(batch)}-* in {_directory(spec, batch)}: the other one has their records, too."
+            raise RangeError(error.message, hint=hint) from error
+        remove(spark, own)
+        raise
+    if others:
+        message = (
+            f"Another attempt at batch {batch.number} of export {spec.id} has added files to {_directory(spec, batch)}"
+        )
+        raise RangeError(message, hint="Make sure that it has ended, then export again: that replaces all of them.")
+
+
+def _basename(batch: ExportBatch) -> str:
+    """Return how the names of files begin that an attempt writes."""
+    return f"part-{batch.attempt}"
 
 
 def _into_table(spec: ExportSpec, batch: ExportBatch, records: Any) -> WrittenRows:

@@ -39,6 +39,10 @@ def test_a_seed_makes_the_same_history_again() -> None:
     assert first == again
 
 
+def test_every_record_is_counted_once_where_workers_are_static_members() -> None:
+    assert "2 histories" in outcome(20_000, 2)
+
+
 def test_what_releases_make_public_is_right_in_some_histories() -> None:
     assert "3 histories" in outcome(4004, 3, of=RELEASES)
 
@@ -51,3 +55,8 @@ def test_what_releases_make_public_is_right_in_more_histories() -> None:
 @pytest.mark.slow
 def test_every_record_is_counted_once_in_more_histories() -> None:
     assert "40 histories" in outcome(100, 40)
+
+
+@pytest.mark.slow
+def test_every_record_is_counted_once_in_more_histories_of_static_members() -> None:
+    assert "20 histories" in outcome(20_100, 20)

@@ -194,7 +194,7 @@ def test_a_missing_offset_of_an_earlier_assignment_says_nothing_of_a_later_one(
     log.admin.delete_records({log.tp: 3})
     consumer = RecordConsumer(cluster.kafka)
     # Several times: the library may or may not have heard of it before it is told to stop.
-    for missing in (1, 9, 2, 1):
+    for missing in (1, 0, 2, 1):
         consumer.assign({log.tp: missing})
         consumer.unassign([log.tp])
     consumer.assign({log.tp: position})
@@ -203,6 +203,22 @@ def test_a_missing_offset_of_an_earlier_assignment_says_nothing_of_a_later_one(
     consumer.resume([log.tp])
     found, end = until_end(consumer, log.tp)
     assert ([record.offset for record in found], end) == ([*range(position, 5)], 5)
+    consumer.close()
+
+
+def test_an_offset_behind_the_end_is_missed_even_if_the_log_has_grown_over_it(cluster: Cluster, unique: str) -> None:
+    log, now = new_partition(cluster, unique), cluster.now_ms()
+    log.write(*((b"k", b"%d" % n, now) for n in range(5)))
+    consumer = RecordConsumer(cluster.kafka)
+    consumer.assign({log.tp: 7})
+    # For the real broker: the library must have asked for it before the log grows.
+    raw = cluster.raw_consumer(group_id="other", auto_offset_reset="error")
+    raw.assign([ClientTopicPartition(*log.tp, 7)])
+    until(lambda: raw.poll(0.2) is not None, "missed the offset")
+    raw.close()
+    log.write(*((b"k", b"%d" % n, now) for n in range(5)))
+    with pytest.raises(MissingOffsetError, match=r"was shorter than what had been read or committed, up to offset 7"):
+        until_end(consumer, log.tp)
     consumer.close()
 
 

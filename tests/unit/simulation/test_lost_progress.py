@@ -221,6 +221,24 @@ def test_state_of_an_earlier_input_is_continued_from_the_first_records(cluster: 
     assert total(cluster) == len(KEYS) * (1 + has_records)
 
 
+def tabled(builder: StreamsBuilder) -> Topology:
+    builder.table("in", Consumed(STRING, STRING), Materialized(name="words")).to_stream().to("out")
+    return builder.build(optimization="reuse.ktable.source.topics")
+
+
+def test_rows_are_not_called_none_where_brokers_forgot_how_far_their_input_was_read(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    app = cluster.project().app("app", tabled)
+    write(cluster)
+    by_a_worker(cluster, app)
+    assert app.state.export_files("words", tmp_path / "before").rows == len(KEYS)
+    Admin(cluster.kafka).delete_group(app.application_id)
+    with pytest.raises(ForgottenOffsetsError):
+        app.state.export_files("words", tmp_path / "after")
+    assert not (tmp_path / "after").exists()
+
+
 def test_a_command_without_offsets_is_refused() -> None:
     with Cluster(seed=3) as cluster:
         cluster.create_topic("out", 2)

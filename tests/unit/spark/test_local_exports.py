@@ -17,7 +17,9 @@ from riverrun.records import RawRecord, TopicPartition
 from riverrun.runtime.layout import TaskSpec, plan_layout
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.spark.store_files import export_local_rows
+from riverrun.spark import store_files
+from riverrun.spark.store_files import check_sums, export_local_rows
+from riverrun.spark.store_rows import batches_of
 from riverrun.state.rocksdb import RocksDbBackend
 from riverrun.testing.driver import MemoryTopics, MockClock
 
@@ -83,3 +85,32 @@ def test_state_in_use_and_other_directories_are_refused(tmp_path: Path) -> None:
     export_local_rows(app, "counts", target, directory)
     with pytest.raises(ConfigError, match="already exists"):
         export_local_rows(app, "counts", target, directory)
+
+
+@pytest.mark.parametrize("name", ["counts", "counts.parquet"])
+def test_of_two_exports_to_one_place_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    app, target = application(), tmp_path / "out" / name
+    slow, fast = stopped(app, tmp_path / "slow"), stopped(app, tmp_path / "fast")
+
+    def meanwhile(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        yield from batches_of(*arguments)
+        export_local_rows(app, "counts", target, fast)
+
+    monkeypatch.setattr(store_files, "batches_of", meanwhile)
+    with pytest.raises(ConfigError, match="already exists"):
+        export_local_rows(app, "counts", target, slow)
+    files = sorted(target.glob("*.parquet")) if target.is_dir() else [target]
+    check_sums(target, files)
+    assert [row for path in files for row in rows_in(path)] == ROWS
+    assert not [*tmp_path.rglob("*.part")]
+
+
+def test_what_an_export_that_died_has_left_is_removed(tmp_path: Path) -> None:
+    app, directory = application(), stopped(application(), tmp_path / "state")
+    (tmp_path / "counts.of-a-dead-one.part").write_bytes(b"PAR1")
+    (tmp_path / "others.part").write_bytes(b"PAR1")
+    export_local_rows(app, "counts", tmp_path / "counts.parquet", directory)
+    assert [path.name for path in tmp_path.glob("*.part")] == ["others.part"]

@@ -311,6 +311,12 @@ def release_of(admin: Admin, app: AppConfig) -> Release:
     return known_release(ReleaseRegistry.at(admin), app, admin)
 
 
+def elsewhere_of(admin: Admin, app: str, version: str) -> Mapping[str, str] | None:
+    """Return the topics that a version reads in place of public ones by now (`Release.elsewhere`)."""
+    release = ReleaseRegistry.at(admin).find(app)
+    return None if release is None else release.elsewhere(version)
+
+
 def known_release(registry: ReleaseRegistry, app: AppConfig, admin: Admin) -> Release:
     """Return the release that a registry knows; an application that was never released is live in its configured version."""
     release, last = registry.find_with_last_change(app.name)

@@ -68,7 +68,10 @@ class ChosenVersion:
 
     def connected(self) -> ConnectedApplication:
         """Return the application on its brokers, for inspection."""
-        return self.on_brokers(self.loaded())
+        from riverrun.hosting.control_topic import elsewhere_of
+
+        application = self.loaded()
+        return self.on_brokers(application.reading(elsewhere_of(self.cluster.admin, self.name, application.version)))
 
     def on_brokers(self, application: Application) -> ConnectedApplication:
         """Return a loaded application on its brokers, which read from the archive of its inputs if there is one."""

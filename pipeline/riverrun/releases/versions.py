@@ -11,13 +11,13 @@ from riverrun.config import OutputKind
 from riverrun.errors import ConfigError, RangeError, ReleaseError, VersionConflictError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.continuing import require_new
-from riverrun.hosting.control_topic import ReleaseRegistry, release_of
+from riverrun.hosting.control_topic import ReleaseRegistry, elsewhere_of, release_of
 from riverrun.hosting.earlier_records import with_archive
-from riverrun.hosting.inputs import reset_offsets
+from riverrun.hosting.inputs import input_lags, reset_offsets
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import ReleaseStep, staging_name
+from riverrun.hosting.release import BEGUN, ReleaseStep, joint_command, staging_name
 from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import may_keep_letters
@@ -29,7 +29,7 @@ from riverrun.spark.bounded_runs.job import RunSummary, run
 from riverrun.spark.ranges import COMMITTED, EARLIEST, RunRange, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from riverrun.config import AppConfig, ProjectConfig
     from riverrun.hosting.application import Application
@@ -57,6 +57,18 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
     _require_equal(connected, counts, names)
     admin.create_topics(TopicSpec(names[t], counts[t], SETTINGS[output.kind]) for t, output in kinds.items())
     return names
+
+
+def keep_all(connected: ConnectedApplication, topics: Iterable[str]) -> None:
+    """Let the staging topics of a version keep every record, as other applications read them."""
+    admin = connected.admin
+    counts = admin.partitions(topics)
+    names = {topic: staging_name(connected.id, topic) for topic in counts}
+    compacted = [
+        name for name, found in admin.topic_configs(names.values()).items() if "compact" in found["cleanup.policy"]
+    ]
+    admin.alter_topic_configs(dict.fromkeys(compacted, _EVERYTHING))
+    admin.create_topics(TopicSpec(names[topic], count, _EVERYTHING) for topic, count in counts.items())
 
 
 def grow_staging(live: ConnectedApplication) -> None:
@@ -165,6 +177,8 @@ def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
 
 def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
     """Return the hint for a version whose code has changed since the release was planned."""
+    if release.joint and release.step in BEGUN:
+        return f"{joint_command('abort', release.joint)} gives the joint release up; then start it again."
     again = f"riverrun release start {release.app} --to {version.version}"
     if version.version == release.candidate and release.step is not ReleaseStep.ROLLED_BACK:
         return f"{again} begins it again."
@@ -198,8 +212,12 @@ class Versions:
         return self._spark
 
     def application(self, version: str) -> ConnectedApplication:
+        return self.reading(version, elsewhere_of(self._admin, self._config.name, version))
+
+    def reading(self, version: str, elsewhere: Mapping[str, str] | None) -> ConnectedApplication:
+        """Return a version that reads given topics in place of those that its topology names."""
         application = load_application(self._project, self._config.name, version=version, kafka=self._admin.kafka)
-        return ConnectedApplication(application, self._admin)
+        return ConnectedApplication(application.reading(elsewhere), self._admin)
 
     def releasable(self, version: str) -> ConnectedApplication:
         """Return a version all of whose public topics are known."""
@@ -260,6 +278,27 @@ class Versions:
         target = OffsetVector(self.target(leader, follower))
         start = COMMITTED if follower.committed(target.offsets) else EARLIEST
         return run(follower, resolve(follower, start, str(target)), self._spark, build_topology)
+
+    def has_followed(self, follower: ConnectedApplication, leader: ConnectedApplication) -> bool:
+        """Return whether a version has processed what `follow` would process, with nothing left between its sub-topologies."""
+        target = self.target(leader, follower)
+        return target.items() <= self.positions(follower).items() and self.is_drained(follower, ())
+
+    def drain(self, version: ConnectedApplication, topics: Collection[str]) -> None:
+        """Process some topics to their ends with a version, and what is left between its sub-topologies."""
+        ends = self._admin.stable_end_offsets(self._partitions(frozenset(topics)))
+        if not self.is_drained(version, topics):
+            run(version, resolve(version, COMMITTED, str(OffsetVector(ends))), self._spark, build_topology)
+
+    def is_drained(self, version: ConnectedApplication, topics: Collection[str]) -> bool:
+        """Return whether a version stands at the ends of some topics, with nothing left between its sub-topologies."""
+        lags = input_lags(version)
+        return not any(each.lag for each in lags if each.is_internal or each.tp.topic in topics)
+
+    def positions(self, version: ConnectedApplication) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a version in all topics of others that it reads."""
+        found = version.committed(self._partitions(_sources(version)))
+        return {tp: committed.offset for tp, committed in found.items()}
 
     def empty_run(self, version: ConnectedApplication) -> RunSummary:
         """Return the summary of a run over nothing, at a version's position: its workers process it already."""
@@ -330,9 +369,7 @@ class Versions:
         if directory.exists():
             with locked(directory):
                 shutil.rmtree(directory)
-        topics = self._admin.list_topics()
-        staging = [name for name in topics if name.startswith(staging_name(version.id, ""))]
-        own = own_topics(version.id, topics, self._project.application_ids)
+        own, staging = self.topics_of(version)
         # The offsets alone first: a repair continues what an earlier one has left only with them (`repair`).
         self._admin.delete_topics({kept_offsets_name(version.id)}.intersection(own), check)
         self._admin.delete_topics([*own, *staging], check)
@@ -340,6 +377,12 @@ class Versions:
         forget(self._admin, own)
         check()
         self._admin.delete_group(version.id)
+
+    def topics_of(self, version: ConnectedApplication) -> tuple[list[str], list[str]]:
+        """Return the internal topics and the staging topics of a version that exist."""
+        topics = self._admin.list_topics()
+        staging = [name for name in topics if name.startswith(staging_name(version.id, ""))]
+        return [*own_topics(version.id, topics, self._project.application_ids)], staging
 
     def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
         return [

@@ -227,6 +227,11 @@ class ReleaseRegistry:
         """Return the release of an application; one that was never released is live in its configured version."""
         return self.find(app) or Release(app, default_version)
 
+    def elsewhere(self, app: str, version: str) -> Mapping[str, str] | None:
+        """Return the topics that a version reads in place of public ones by now (`Release.elsewhere`)."""
+        release = self.find(app)
+        return None if release is None else release.elsewhere(version)
+
     def find_with_last_change(self, app: str) -> tuple[Release | None, ReleaseChange | None]:
         """Return the release of an application, and the last change of one whose record is lost, of the same moment."""
         notes = self._notes.read()
@@ -309,12 +314,6 @@ class ReleaseRegistry:
 def release_of(admin: Admin, app: AppConfig) -> Release:
     """Return the release of an application; one that was never released is live in its configured version."""
     return known_release(ReleaseRegistry.at(admin), app, admin)
-
-
-def elsewhere_of(admin: Admin, app: str, version: str) -> Mapping[str, str] | None:
-    """Return the topics that a version reads in place of public ones by now (`Release.elsewhere`)."""
-    release = ReleaseRegistry.at(admin).find(app)
-    return None if release is None else release.elsewhere(version)
 
 
 def known_release(registry: ReleaseRegistry, app: AppConfig, admin: Admin) -> Release:

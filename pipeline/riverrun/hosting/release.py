@@ -277,11 +277,15 @@ class Release:
             message = f"{self.app}: {version} reads other topics since a joint release has taken its next step"
             raise UnderWayError(message, hint="Start it again: it then reads these.")
 
-    def require_alone(self, action: str) -> None:
+    def command(self, action: Action) -> str:
+        """Return the command of an action, with all applications that take it together."""
+        return joint_command(action.name, self.joint) if self.joint else action.command(self.app)
+
+    def require_alone(self, action: Action) -> None:
         """Make sure that a step concerns no other application: one of a joint release is taken with all of them."""
         if self.joint:
             message = f"{self.app}: {self.candidate} is released together with other applications"
-            raise ReleaseError(message, hint=joint_command(action, self.joint))
+            raise ReleaseError(message, hint=f"Take the step with all of them: {self.command(action)}")
 
     def to(self, step: ReleaseStep, **changes: Any) -> Release:
         """Return the release at its next step. The barrier ends, except in the middle of a switch."""
@@ -296,9 +300,7 @@ class Release:
         """Make sure that a version may process. The other version would not get what it commits in the middle of a switch."""
         if self.step in SWITCHING:
             message = f"{self.app}: the release is {self.step.value}; until that is completed, nothing else may process"
-            action = SWITCHING[self.step]
-            command = joint_command(action.name, self.joint) if self.joint else action.command(self.app)
-            hint = f"Wait for it. If it died: {command}"
+            hint = f"Wait for it. If it died: {self.command(SWITCHING[self.step])}"
             raise UnderWayError(message, hint=hint)
         # A version that a user has named may process whichever is live; one that was looked up must still be live.
         if live is not None and self.live != live:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from riverrun.project.joint_plan import JointPlan
 
 
+STEPS = ("start", "reprocess", "gate", "cut")
+"""The steps from the start to the cut."""
+
+
 class JointRelease:
     """Switches several applications to other versions together. Each step returns this object, so that steps can be chained.
 
@@ -133,6 +137,26 @@ class JointRelease:
         self._releaser().abort()
         return self
 
+    def take_through(self, last: str, tell: Callable[[str], None] = lambda _line: None) -> JointRelease:
+        """Take all steps from the start through one. After a crash, another call continues.
+
+        Args:
+            last: The last step, one of `start`, `reprocess`, `gate` and `cut`.
+            tell: Called with each finished step.
+
+        Raises:
+            ApprovalNeededError: If a gate has warnings: a person approves them, and cuts.
+            StreamsError: If a step fails; the earlier ones are done.
+        """
+        steps = STEPS[: STEPS.index(last) + 1]
+        # Another start would begin a release anew that is live, or in the middle of its cut.
+        for step in steps[-1:] if last == "cut" and self._releaser().is_cutting() else steps:
+            getattr(self, step)()
+            tell(f"{step}: done for {', '.join(self.status)}")
+            if step == "gate":
+                self._releaser().require_approved()
+        return self
+
     def _releaser(self) -> JointReleaser:
         """Return the steps; the order is that of the start."""
         members = self._members()
@@ -152,7 +176,7 @@ class JointRelease:
         live = {app: each.releaser.status().live for app, each in members.items()}
         plan = plan_joint(self._project, self._versions, live, self._cluster.kafka)
         require_exactly_once(members.values())
-        for app, each in members.items():
+        for each in members.values():
             self._require_simple(each, plan)
         plans = {app: members[app].releaser.plan(version) for app, version in plan.members.items()}
         return replace(plan, plans=plans), members
@@ -167,10 +191,8 @@ class JointRelease:
         for version in (plan.live[app], plan.members[app]):
             reasons[f"is SQL in {version}"] = config.loader_of(version) is not None
             stores = member.versions.releasable(version).topology.stores.values()
-            reused = sorted(
-                {each.source_topic for each in stores if each.source_topic is not None}
-                & plan.inputs[app][version].keys()
-            )
+            restored = {each.source_topic for each in stores if each.source_topic is not None}
+            reused = sorted(restored & plan.inputs[app][version].keys())
             reasons[f"restores a table of {version} from {', '.join(reused)} (reuse.ktable.source.topics)"] = bool(
                 reused
             )

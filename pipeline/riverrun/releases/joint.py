@@ -76,7 +76,7 @@ class JointMember:
         self.config = project.app(app)
         self._admin = admin
         self.registry = ReleaseRegistry.at(admin, by)
-        self.versions = Versions(project, app, admin, spark)
+        self.versions = Versions(project, app, admin, spark, self.registry)
         self.releaser = Releaser(project, app, admin, spark, by, registry=self.registry, is_joint=True)
         self.corrections = Corrections(app, self.registry)
         self._gate = Gate(self.config.quality, self.versions, spark)
@@ -118,7 +118,9 @@ class JointMember:
         fence(old, candidate)
         for each in (old, candidate):
             require_nobody(each)
-        if str(self._positions(old, candidate)) != release.cut:
+        is_there = str(self._positions(old, candidate)) == release.cut
+        # Of inputs that both read, the vector has one offset.
+        if not (is_there and self.versions.are_at_one_place(old, candidate)):
             message = f"{old.id} or {candidate.id} has processed records during the switch; nothing was published"
             raise UnderWayError(message, hint="Stop all workers and runs, then try again.")
 
@@ -193,6 +195,15 @@ class JointReleaser:
             hint = "`riverrun release status` says what is released with an application, and how far it is."
             raise ReleaseError(message, hint=hint)
         return found
+
+    def is_cutting(self) -> bool:
+        """Return whether the cut is under way, or done: only another `cut` can follow then, or a rollback."""
+        found = {each.app: each.releaser.status() for each in self._members}
+        return all(release.joint == self._joint for release in found.values()) and any(
+            release.step is ReleaseStep.CUTTING
+            or (release.step is ReleaseStep.LIVE and release.live == self._joint[app])
+            for app, release in found.items()
+        )
 
     def start(self, inputs: Mapping[str, Mapping[str, Mapping[str, str]]], read: Mapping[str, Iterable[str]]) -> None:
         """Begin the release of all candidates, or continue that.

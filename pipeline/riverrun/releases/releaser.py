@@ -91,7 +91,7 @@ class Releaser:
         self._registry = ReleaseRegistry.at(admin, by) if registry is None else registry
         self._runs = RunLog(admin)
         self._history = CheckLog(admin)
-        self._versions = Versions(project, app, admin, spark)
+        self._versions = Versions(project, app, admin, spark, self._registry)
         self._gate = Gate(self._config.quality, self._versions, spark)
         self._switch = Switch(self._config.name, self._versions, self._registry, on_step)
         self._checks = StepChecks(self._config, self._versions, self._registry, self._switch, admin, is_joint=is_joint)

@@ -280,7 +280,7 @@ class StepChecks:
 
     def _require_alone(self, release: Release, action: Action) -> None:
         if not self._is_joint:
-            release.require_alone(action.name)
+            release.require_alone(action)
 
     def _require_declared(self, release: Release) -> None:
         require_declared(self._config, release.live, "live")

@@ -11,7 +11,7 @@ from riverrun.config import OutputKind
 from riverrun.errors import ConfigError, RangeError, ReleaseError, VersionConflictError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.continuing import require_new
-from riverrun.hosting.control_topic import ReleaseRegistry, elsewhere_of, release_of
+from riverrun.hosting.control_topic import ReleaseRegistry, release_of
 from riverrun.hosting.earlier_records import with_archive
 from riverrun.hosting.inputs import input_lags, reset_offsets
 from riverrun.hosting.kept_offsets import KeptOffsets
@@ -132,7 +132,7 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
         require_declared(config, chosen, "live")
         return load_application(project, name, version=chosen, kafka=admin.kafka)
     versions = Versions(project, name, admin, _no_spark)
-    staged = versions.releasable(chosen)
+    staged = _releasable(versions.reading(chosen, release.elsewhere(chosen)))
     release.require_results(chosen)
     _require_planned_code(release, staged)
     release.require_carried(chosen)
@@ -193,15 +193,33 @@ def require_declared(config: AppConfig, version: str, role: str) -> None:
         raise ReleaseError(message, hint=hint)
 
 
+def _releasable(version: ConnectedApplication) -> ConnectedApplication:
+    # The topics that such a sink has written to are unknown: a candidate's records could not be kept from the public,
+    # and those of the live version could not be corrected.
+    if version.topology.choosing_sinks:
+        sinks, name = ", ".join(version.topology.choosing_sinks), version.application.config.name
+        message = f"{name} {version.version} chooses topics per record ({sinks}): it cannot be released"
+        raise ReleaseError(message, hint="Name the topics: `split()`, and one `to(topic)` per branch.")
+    return version
+
+
 def _no_spark() -> Any:
     raise AssertionError("an application is only loaded here")
 
 
 class Versions:
-    """The versions of an application, as a release needs them."""
+    """The versions of an application, as a release needs them; `registry` defaults to the control topic."""
 
-    def __init__(self, project: ProjectConfig, app: str, admin: Admin, spark: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        project: ProjectConfig,
+        app: str,
+        admin: Admin,
+        spark: Callable[[], Any],
+        registry: ReleaseRegistry | None = None,
+    ) -> None:
         self._project = project
+        self._registry = ReleaseRegistry.at(admin) if registry is None else registry
         self._config = project.app(app)
         self._admin = with_archive(admin, self._config.streams.archive_url)
         self._spark = spark
@@ -212,7 +230,7 @@ class Versions:
         return self._spark
 
     def application(self, version: str) -> ConnectedApplication:
-        return self.reading(version, elsewhere_of(self._admin, self._config.name, version))
+        return self.reading(version, self._registry.elsewhere(self._config.name, version))
 
     def reading(self, version: str, elsewhere: Mapping[str, str] | None) -> ConnectedApplication:
         """Return a version that reads given topics in place of those that its topology names."""
@@ -221,14 +239,7 @@ class Versions:
 
     def releasable(self, version: str) -> ConnectedApplication:
         """Return a version all of whose public topics are known."""
-        found = self.application(version)
-        # The topics that such a sink has written to are unknown: a candidate's records could not be kept from the public,
-        # and those of the live version could not be corrected.
-        if found.topology.choosing_sinks:
-            sinks = ", ".join(found.topology.choosing_sinks)
-            message = f"{self._config.name} {version} chooses topics per record ({sinks}): it cannot be released"
-            raise ReleaseError(message, hint="Name the topics: `split()`, and one `to(topic)` per branch.")
-        return found
+        return _releasable(self.application(version))
 
     def all_from(self, *loaded: ConnectedApplication) -> Iterator[ConnectedApplication]:
         """Return the versions that are loaded already, then load the others one by one."""

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
 from riverrun import LONG, STRING, Materialized
+from riverrun.cli.main import app
 from riverrun.errors import ConfigError, ReleaseError, StreamsError, UnderWayError, VersionConflictError
 from riverrun.hosting.release import ReleaseStep
 from riverrun.kafka.admin import Admin
 from riverrun.project.joint_release import JointRelease
 from riverrun.testing import Cluster
 from tests.depth import depth
-from tests.system.test_restatements import OUT, PEOPLE, ROWS, Step
+from tests.system.test_restatements import GROUPS, OUT, PEOPLE, ROWS, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from riverrun import Riverrun, StreamsBuilder, Topology
     from riverrun.simulation.faults import Fault
+    from tests.brokers import Broker
 
 MINUTE_MS = 60_000
 MINUTE = timedelta(minutes=1)
@@ -52,8 +58,9 @@ CODES: dict[str, Any] = {"v1": payments(2, 1), "v2": payments(5, 2)}
 class Scene:
     """Payments, and applications that read what follows from them, on a cluster in memory."""
 
-    def __init__(self, cluster: Cluster, steps: tuple[Step, ...], live: str = "v1") -> None:
+    def __init__(self, cluster: Cluster, steps: tuple[Step, ...], live: str = "v1", kind: str = "table") -> None:
         self.cluster = cluster
+        self.kind = kind
         self.steps = steps
         self.project = self.declared(live)
         for topic in ("in", *self.topics):
@@ -63,7 +70,7 @@ class Scene:
         project = self.cluster.project(machine=machine)
         (other,) = CODES.keys() - {live}
         settings: dict[str, Any] = {"version": live, "config": UNCACHED}
-        project.app("payments", CODES[live], versions={other: CODES[other]}, outputs={"t0": "table"}, **settings)
+        project.app("payments", CODES[live], versions={other: CODES[other]}, outputs={"t0": self.kind}, **settings)
         for step in self.steps:
             outputs = {step.writes: "table"}
             project.app(f"to-{step.writes}", step.build, versions={other: step.build}, outputs=outputs, **settings)
@@ -88,7 +95,8 @@ class Scene:
             self.project.app(name).run()
 
     def tables(self) -> Tables:
-        return {topic: self.cluster.table(topic, STRING, LONG) for topic in self.topics}
+        tables = self.topics if self.kind == "table" else self.topics[1:]
+        return {topic: self.cluster.table(topic, STRING, LONG) for topic in tables}
 
 
 def drawn(chosen: random.Random) -> tuple[Step, ...]:
@@ -143,10 +151,10 @@ def killed_and_completed(scene: Scene, number: int, work: Callable[[], object]) 
     return False
 
 
-def computed(steps: tuple[Step, ...], live: str, *payments_of: tuple[range, int]) -> Tables:
+def computed(steps: tuple[Step, ...], live: str, *payments_of: tuple[range, int], kind: str = "table") -> Tables:
     """Compute everything from scratch, on another cluster."""
     with Cluster(seed=1) as cluster:
-        scene = Scene(cluster, steps, live)
+        scene = Scene(cluster, steps, live, kind)
         for minutes, seed in payments_of:
             scene.pay(minutes, seed)
         scene.run()
@@ -156,13 +164,15 @@ def computed(steps: tuple[Step, ...], live: str, *payments_of: tuple[range, int]
 FIRST, SECOND, THIRD = (range(6), 1), (range(6, 9), 2), (range(9, 12), 3)
 
 
-@pytest.mark.parametrize("steps", [CHAIN, DIAMOND], ids=["chain", "diamond"])
-def test_applications_go_live_together_and_back(steps: tuple[Step, ...]) -> None:
-    before, after = computed(steps, "v1", FIRST), computed(steps, "v2", FIRST)
-    later, back = computed(steps, "v2", FIRST, SECOND), computed(steps, "v1", FIRST, SECOND)
-    last = computed(steps, "v1", FIRST, SECOND, THIRD)
+@pytest.mark.parametrize(
+    ("steps", "kind"), [(CHAIN, "table"), (CHAIN, "log"), (DIAMOND, "table")], ids=["chain", "after a log", "diamond"]
+)
+def test_applications_go_live_together_and_back(steps: tuple[Step, ...], kind: str) -> None:
+    before, after = (computed(steps, live, FIRST, kind=kind) for live in ("v1", "v2"))
+    later, back = (computed(steps, live, FIRST, SECOND, kind=kind) for live in ("v2", "v1"))
+    last = computed(steps, "v1", FIRST, SECOND, THIRD, kind=kind)
     with Cluster(seed=1) as cluster:
-        scene = Scene(cluster, steps)
+        scene = Scene(cluster, steps, kind=kind)
         scene.pay(*FIRST)
         scene.run()
         release = scene.release().start().reprocess().gate()
@@ -203,6 +213,48 @@ def test_a_release_that_is_killed_at_any_request_is_completed(seed: int) -> None
         scene.pay(*THIRD)
         scene.run()
         assert scene.tables() == last
+
+
+def between(
+    topic: str, factor: int
+) -> tuple[Callable[[StreamsBuilder], Topology], Callable[[StreamsBuilder], Topology]]:
+    """A writer of a topic, and a reader that sums up its values."""
+
+    def write(builder: StreamsBuilder) -> Topology:
+        builder.stream("in", ROWS).map_values(lambda value: value * factor).to(topic, OUT)
+        return builder.build()
+
+    def read(builder: StreamsBuilder) -> Topology:
+        rows = builder.stream(topic, ROWS).group_by_key(GROUPS)
+        rows.reduce(lambda a, b: a + b, Materialized(STRING, LONG, name="sums")).to_stream().to("sums", OUT)
+        return builder.build()
+
+    return write, read
+
+
+@pytest.mark.parametrize("kind", ["log", "table"])
+def test_versions_may_have_other_topics_between_them(kind: str) -> None:
+    paid: Counter[str] = Counter()
+    with Cluster(seed=1) as cluster:
+        for topic in ("in", "old", "new", "sums"):
+            cluster.create_topic(topic, 2)
+        project = cluster.project()
+        (write, read), (writes, reads) = between("old", 2), between("new", 3)
+        outputs = {"old": kind, "new": kind}
+        project.app("writer", write, versions={"v2": writes}, outputs=outputs, config=UNCACHED)
+        project.app("reader", read, versions={"v2": reads}, outputs={"sums": "table"}, config=UNCACHED)
+        release = project.joint_release({"reader": "v2", "writer": "v2"})
+        topic, chosen = cluster.input_topic("in", STRING, LONG), random.Random(1)
+        for take, factor in ((None, 2), (release.take_through, 3), (release.rollback, 2), (None, 2)):
+            if take is not None:
+                take(*["cut"] if factor == 3 else [])
+                assert cluster.table("sums", STRING, LONG) == {key: value * factor for key, value in paid.items()}
+            for person in chosen.choices(PEOPLE, k=9):
+                topic.pipe_input(person, 7, timestamp=MINUTE_MS)
+                paid[person] += 7
+            for name in ("writer", "reader"):
+                project.app(name).run()
+            assert cluster.table("sums", STRING, LONG) == {key: value * factor for key, value in paid.items()}
 
 
 def taken_among_runs(scene: Scene, chosen: random.Random, step: str) -> None:
@@ -489,3 +541,99 @@ def test_both_versions_of_a_reader_need_a_topic_of_their_own_side(scene: Scene) 
 def test_one_application_is_no_joint_release(scene: Scene) -> None:
     with pytest.raises(ConfigError, match="two applications or more"):
         scene.declared("v1").joint_release({"payments": "v2"}).plan()
+
+
+CODE = """
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced
+
+ROWS, OUT = Consumed(STRING, LONG), Produced(STRING, LONG)
+
+
+def paid(factor):
+    def build(builder):
+        builder.stream("{name}.in", ROWS).map_values(lambda value: value * factor).to("{name}.paid", OUT)
+        return builder.build()
+    return build
+
+
+paid_v1, paid_v2 = paid(2), paid(5)
+
+
+def counts(builder):
+    rows = builder.stream("{name}.paid", ROWS).group_by_key(Grouped(STRING, LONG))
+    rows.count(Materialized(STRING, LONG, name="counts")).to_stream().to("{name}.counts", OUT)
+    return builder.build()
+
+
+def doubled(builder):
+    builder.table("{name}.paid", ROWS).map_values(lambda value: value * 2).to_stream().to("{name}.doubled", OUT)
+    return builder.build()
+
+
+def joined(builder):
+    one, other = (builder.table(f"{name}.{{topic}}", ROWS) for topic in ("counts", "doubled"))
+    one.join(other, lambda a, b: a * 1000 + b).to_stream().to("{name}.joined", OUT)
+    return builder.build()
+"""
+FILE = """
+[kafka]
+"bootstrap.servers" = "{servers}"
+
+[apps."{name}"]
+topology = "joint_code:paid_v1"
+versions = {{ v2 = "joint_code:paid_v2" }}
+outputs = {{ "{name}.paid" = "table" }}
+config = {{ "bounded.engine" = "local" }}
+"""
+READER = """
+[apps."{name}-{kind}"]
+topology = "joint_code:{kind}"
+versions = {{ v2 = "joint_code:{kind}" }}
+config = {{ "bounded.engine" = "local" }}
+"""
+KINDS = ("counts", "doubled", "joined")
+
+
+@pytest.mark.broker
+def test_the_commands_take_a_diamond_live_and_back(
+    broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "joint_code.py").write_text(CODE.format(name=unique))
+    file = tmp_path / "streams.toml"
+    readers = "".join(READER.format(name=unique, kind=kind) for kind in KINDS)
+    file.write_text(FILE.format(name=unique, servers=broker.bootstrap_servers) + readers)
+    broker.create(2, *(f"{unique}.{topic}" for topic in ("in", "paid", *KINDS)))
+    names = [unique, *(f"{unique}-{kind}" for kind in KINDS)]
+    members = [f"{name}=v2" for name in reversed(names)]
+
+    def riverrun(*arguments: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, ["--config", str(file), *arguments], catch_exceptions=False)
+        assert done.exit_code == code, done.output
+        return done.output
+
+    def pay(person: bytes, value: int) -> None:
+        broker.write(f"{unique}.in", [(person, LONG.serialize(value), MINUTE_MS)])
+        for name in names:
+            riverrun("run", name)
+
+    def joined() -> dict[bytes | None, int]:
+        return {each.key: LONG.deserialize(each.value or b"") for each in broker.read(f"{unique}.joined")}
+
+    pay(b"ann", 4)
+    pay(b"bob", 1)
+    assert joined() == {b"ann": 1016, b"bob": 1004}
+    plan = json.loads(riverrun("release", "joint", "plan", *members, "--json"))
+    assert [each["app"] for each in plan["members"]][::3] == [names[0], names[3]]
+    told = riverrun("release", "joint", "start", *members, "--through", "cut")
+    assert "cut: done" in told
+    assert f"Next: riverrun release joint rollback {names[0]}=v2" in told
+    assert joined() == {b"ann": 1040, b"bob": 1010}
+    pay(b"ann", 3)
+    assert joined() == {b"ann": 2030, b"bob": 1010}
+    riverrun("release", "joint", "rollback", *members)
+    assert joined() == {b"ann": 2012, b"bob": 1004}
+    pay(b"bob", 2)
+    assert joined() == {b"ann": 2012, b"bob": 2008}
+    status = json.loads(riverrun("release", "joint", "status", *members, "--json"))
+    assert {each["step"] for each in status["members"].values()} == {"rolled-back"}

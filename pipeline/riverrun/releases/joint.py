@@ -95,6 +95,9 @@ class JointMember:
             require_nobody(each)
         fence(old, candidate)
         self.versions.drain(old, self._read(release, old))
+        # A run of the other version may have gone further than the live one.
+        if self.versions.is_ahead(candidate, old):
+            self.versions.bring(old, self.versions.furthest(old, candidate))
         if not self.versions.has_followed(candidate, old):
             self.versions.follow(candidate, old)
         return _Pair(old, candidate, Point(self._positions(old, candidate), self._gate.ends(candidate)))

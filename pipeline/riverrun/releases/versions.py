@@ -290,6 +290,11 @@ class Versions:
         start = COMMITTED if follower.committed(target.offsets) else EARLIEST
         return run(follower, resolve(follower, start, str(target)), self._spark, build_topology)
 
+    def furthest(self, one: ConnectedApplication, other: ConnectedApplication) -> dict[TopicPartition, int]:
+        """Return how far the one of two versions is that is ahead, in each partition that both read."""
+        reached = self._committed(other, one)
+        return {tp: max(offset, reached[tp]) for tp, offset in self._committed(one, other).items()}
+
     def has_followed(self, follower: ConnectedApplication, leader: ConnectedApplication) -> bool:
         """Return whether a version has processed what `follow` would process, with nothing left between its sub-topologies."""
         target = self.target(leader, follower)

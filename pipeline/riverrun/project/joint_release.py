@@ -74,7 +74,7 @@ class JointRelease:
     def start(self) -> JointRelease:
         """Start the release. The previous releases of these applications can no longer be rolled back.
 
-        What the candidates have computed before is deleted: they begin anew.
+        What the candidates have computed before is deleted: they begin from scratch.
 
         Raises:
             ReleaseError: As `plan`; or if one of them is being released already.

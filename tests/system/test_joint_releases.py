@@ -18,6 +18,7 @@ from riverrun.errors import ConfigError, ReleaseError, StreamsError, UnderWayErr
 from riverrun.hosting.release import ReleaseStep
 from riverrun.kafka.admin import Admin
 from riverrun.project.joint_release import JointRelease
+from riverrun.simulation.faults import Fault
 from riverrun.testing import Cluster
 from tests.depth import depth
 from tests.system.test_restatements import GROUPS, OUT, PEOPLE, ROWS, Step
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun import Riverrun, StreamsBuilder, Topology
-    from riverrun.simulation.faults import Fault
+    from riverrun.simulation.cluster import ClusterHost
     from tests.brokers import Broker
 
 MINUTE_MS = 60_000
@@ -117,6 +118,11 @@ REQUESTS = {"start": 400, "reprocess": 1000, "gate": 800, "cut": 1900, "rollback
 """The steps of a release, with about the number of requests that each takes in a diamond."""
 
 
+def ended(scene: Scene, host: ClusterHost) -> None:
+    """Wait for the end of a process."""
+    scene.cluster.wait_until(lambda: not host.is_alive, LONG_ENOUGH)
+
+
 class KilledAt:
     """Kills the host `operator` at one of its requests, whichever it is."""
 
@@ -136,7 +142,7 @@ def killed_and_completed(scene: Scene, number: int, work: Callable[[], object]) 
     """Take a step in a process that is killed at one of its requests, and again in others; return whether it was killed."""
     scene.cluster.brokers.faults = KilledAt(scene.cluster, number)
     operator = scene.cluster.start("operator", work)
-    scene.cluster.wait_until(lambda: not operator.is_alive, LONG_ENOUGH)
+    ended(scene, operator)
     is_killed = operator.error is None and not scene.cluster.brokers.faults._left
     for _ in range(6 if is_killed else 0):
         try:
@@ -192,7 +198,8 @@ def test_applications_go_live_together_and_back(steps: tuple[Step, ...], kind: s
 @pytest.mark.parametrize("seed", range(depth(3, 300)))
 def test_a_release_that_is_killed_at_any_request_is_completed(seed: int) -> None:
     chosen = random.Random(seed)
-    steps, expected = CHAIN, list[Tables]()
+    steps: tuple[Step, ...] = CHAIN
+    expected: list[Tables] = []
     # A gate refuses tables that have become empty.
     while not expected or not all(expected[1].values()):
         steps = drawn(chosen)
@@ -244,13 +251,18 @@ def test_versions_may_have_other_topics_between_them(kind: str) -> None:
         project.app("writer", write, versions={"v2": writes}, outputs=outputs, config=UNCACHED)
         project.app("reader", read, versions={"v2": reads}, outputs={"sums": "table"}, config=UNCACHED)
         release = project.joint_release({"reader": "v2", "writer": "v2"})
-        topic, chosen = cluster.input_topic("in", STRING, LONG), random.Random(1)
-        for take, factor in ((None, 2), (release.take_through, 3), (release.rollback, 2), (None, 2)):
-            if take is not None:
-                take(*["cut"] if factor == 3 else [])
+        paying, chosen = cluster.input_topic("in", STRING, LONG), random.Random(1)
+        steps: tuple[tuple[Callable[[], object], int], ...] = (
+            (release.start, 2),
+            (lambda: release.take_through("cut"), 3),
+            (release.rollback, 2),
+        )
+        for take, factor in steps:
+            if paid:
+                take()
                 assert cluster.table("sums", STRING, LONG) == {key: value * factor for key, value in paid.items()}
             for person in chosen.choices(PEOPLE, k=9):
-                topic.pipe_input(person, 7, timestamp=MINUTE_MS)
+                paying.pipe_input(person, 7, timestamp=MINUTE_MS)
                 paid[person] += 7
             for name in ("writer", "reader"):
                 project.app(name).run()
@@ -259,23 +271,23 @@ def test_versions_may_have_other_topics_between_them(kind: str) -> None:
 
 def taken_among_runs(scene: Scene, chosen: random.Random, step: str) -> None:
     """Take a step while runs of all versions come and go, some of which are killed."""
-    runs = []
+    runs: list[ClusterHost] = []
     while (operator := scene.cluster.start("operator", getattr(scene.release(), step))).is_alive:
         if len(runs) < 8:
             name, version = chosen.choice([*scene.project.apps]), chosen.choice([None, "v1", "v2"])
-            run = scene.project.app(name, version=version).run
+            work = scene.project.app(name, version=version).run
             scene.cluster.advance(timedelta(milliseconds=chosen.randrange(3000)))
-            runs.append(scene.cluster.start(f"run-{len(runs)}", run))
+            runs.append(scene.cluster.start(f"run-{len(runs)}", work))
         scene.cluster.advance(timedelta(milliseconds=chosen.randrange(3000)))
         if runs and chosen.random() < 0.3:
             chosen.choice(runs).kill()
-        scene.cluster.wait_until(lambda: not operator.is_alive, LONG_ENOUGH)
+        ended(scene, operator)
         if operator.error is None:
             break
         assert isinstance(operator.error, UnderWayError | VersionConflictError), operator.error
         scene.cluster.advance(timedelta(seconds=20))
     for run in runs:
-        scene.cluster.wait_until(lambda run=run: not run.is_alive, LONG_ENOUGH)
+        ended(scene, run)
         assert isinstance(run.error, StreamsError | None)
     # Runs that were killed are members for a while.
     scene.cluster.advance(MINUTE)
@@ -295,6 +307,80 @@ def test_runs_during_a_switch_lose_and_double_nothing(seed: int) -> None:
             taken_among_runs(scene, chosen, step)
             scene.run()
             assert scene.tables() == expected
+
+
+class HangsBeforeMove:
+    """Lets the host `operator` hang as it takes a task over to move it, until others have done its work."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self._turns = cluster.turns
+        self._left = number
+        self._has_published = False
+
+    @property
+    def has_hung(self) -> bool:
+        return not self._left
+
+    def note(self, step: str) -> None:
+        self._has_published = self._has_published or step == "published"
+
+    def fault(self, _client_id: str, request: str) -> Fault | None:
+        is_asked = self._turns.host.name == "operator" and self._has_published and request == "InitProducerId"
+        if not is_asked or self.has_hung:
+            return None
+        self._left -= 1
+        if not self.has_hung:
+            return None
+        self._turns.hang(self._turns.host, 600)
+        return Fault(delay_s=0.01)
+
+
+@pytest.mark.parametrize("number", range(1, 1 + depth(3, 12)))
+def test_a_switch_that_sleeps_while_another_completes_it_moves_nothing(number: int) -> None:
+    expected = computed(CHAIN, "v2", FIRST, SECOND, THIRD)
+    with Cluster(seed=number) as cluster:
+        scene = Scene(cluster, CHAIN)
+        scene.pay(*FIRST)
+        scene.run()
+        scene.release().start().reprocess().gate()
+        faults = cluster.brokers.faults = HangsBeforeMove(cluster, number)
+        versions = dict.fromkeys(scene.project.apps, "v2")
+        sleeping = JointRelease(scene.project.cluster, scene.project.config, versions, faults.note)
+        operator = cluster.start("operator", sleeping.cut)
+        cluster.wait_until(lambda: faults.has_hung, LONG_ENOUGH)
+        # As another person does, on another machine, once brokers count the runs of the first as dead.
+        cluster.advance(MINUTE)
+        scene.release(machine="other").cut()
+        scene.pay(*SECOND)
+        # What the first application has written by then, the others have still to read.
+        scene.project.app("payments").run()
+        assert operator.is_alive
+        ended(scene, operator)
+        assert isinstance(operator.error, VersionConflictError)
+        scene.run()
+        scene.pay(*THIRD)
+        scene.run()
+        assert scene.tables() == expected
+
+
+@pytest.mark.parametrize("moment", ["published", "moved", "payments is live", "to-t1 is live"])
+def test_a_cut_that_has_published_can_only_be_completed(scene: Scene, moment: str) -> None:
+    release = scene.release().start().reprocess().gate()
+
+    def die(step: str) -> None:
+        if step == moment:
+            raise InterruptedError
+
+    versions = dict.fromkeys(scene.project.apps, "v2")
+    with pytest.raises(InterruptedError):
+        JointRelease(scene.project.cluster, scene.project.config, versions, die).cut()
+    before = release.status
+    for step in (release.start, release.reprocess, release.gate, release.abort, release.rollback):
+        with pytest.raises(ReleaseError):
+            step()
+    assert {app: each.step for app, each in release.status.items()} == {app: each.step for app, each in before.items()}
+    release.take_through("cut")
+    assert {each.live for each in release.status.values()} == {"v2"}
 
 
 @pytest.fixture
@@ -334,8 +420,9 @@ def test_steps_of_one_of_the_applications_alone_are_refused_until_all_are_done(s
     together.rollback()
     # Alone, it reads public topics, and so begins anew. The topic has deletions by now.
     alone.start().reprocess().gate()
-    alone.releaser.approve(alone.status.verdict.id)
-    alone.cut()
+    verdict = alone.status.verdict
+    assert verdict is not None
+    alone.approve(verdict.id).cut()
     assert alone.status.joint == {}
     with pytest.raises(ReleaseError, match="to-t1: not released together"):
         together.cut()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import EXACTLY_ONCE_V2
@@ -21,7 +22,7 @@ from riverrun.hosting.release import ACTIONS, BEGUN, CUT, ROLLBACK, ReleaseStep,
 from riverrun.hosting.topic_ids import found_ids, ids_to_commit
 from riverrun.kafka.tombstones import whole_now
 from riverrun.records import OffsetVector, TopicPartition
-from riverrun.releases.corrections import Corrections
+from riverrun.releases.corrections import Corrections, conflicts
 from riverrun.releases.gating import Gate, Point
 from riverrun.releases.releaser import Joint, Releaser
 from riverrun.releases.switch import fence
@@ -139,7 +140,9 @@ class JointMember:
             before = self.versions.application(version)
             for task_id, inputs in after.layout.tasks.items():
                 if any(tp.topic in moved.values() for tp in inputs):
-                    _move(before, after, task_id, {name: topic for topic, name in moved.items()})
+                    earlier = {name: topic for topic, name in moved.items()}
+                    with conflicts(release):
+                        _move(before, after, task_id, earlier, partial(self.registry.require, release))
 
     def _positions(self, *versions: ConnectedApplication) -> OffsetVector:
         return OffsetVector({tp: at for each in versions for tp, at in self.versions.positions(each).items()})
@@ -151,9 +154,16 @@ class JointMember:
 
 
 def _move(
-    before: ConnectedApplication, after: ConnectedApplication, task_id: TaskId, earlier: Mapping[str, str]
+    before: ConnectedApplication,
+    after: ConnectedApplication,
+    task_id: TaskId,
+    earlier: Mapping[str, str],
+    check: Callable[[], None],
 ) -> None:
-    """Commit the ends of inputs, with the times of the topics in whose place they are: `earlier` has these by topic."""
+    """Commit the ends of inputs, with the times of the topics in whose place they are: `earlier` has these by topic.
+
+    `check` raises if another process has taken the switch over.
+    """
     admin, inputs = after.admin, after.layout.tasks[task_id]
     ids = found_ids(admin, after.application.task_spec(task_id, inputs).topics)
     with owning(after, task_id) as producer:
@@ -170,6 +180,8 @@ def _move(
                 commits[tp] = ends[tp], replace(noted, taken=0, next_time=-1, whole=whole).encode()
             elif found is not None:
                 commits[tp] = found.offset, noted.encode()
+        # After the ends were read: a version that is live by now may have written more. A later owner fences this producer.
+        check()
         commit_and_keep(producer, after.id, commits, commits)
 
 
@@ -279,15 +291,13 @@ class JointReleaser:
         """Give the release up before its cut, and delete what the candidates have computed."""
         found = {each.app: each.releaser.status() for each in self._members}
         begun = [each for each in self._members if found[each.app].joint == self._joint]
-        if not begun:
-            self.statuses()
-        if all(found[each.app].step is ReleaseStep.CUTTING for each in begun):
+        # A start that was interrupted has not noted all of them. If none is noted, this says so.
+        if len(begun) in {0, len(self._members)}:
+            found = self._given_back(_CUT)
+        if any(found[each.app].step in {ReleaseStep.CUTTING, ReleaseStep.LIVE} for each in begun):
             message = f"The cut of {named_versions(self._joint)} has begun"
-            raise ReleaseError(
-                message, hint=f"Complete it: {joint_command('cut', self._joint)}. It can be rolled back."
-            )
-        for each in begun:
-            _give_back(each, found[each.app], _CUT)
+            hint = f"Complete it: {joint_command('cut', self._joint)}. It can be rolled back."
+            raise ReleaseError(message, hint=hint)
         # From below: nobody reads what is deleted.
         return {each.app: each.releaser.abort() for each in reversed(begun)}
 
@@ -372,7 +382,8 @@ class JointReleaser:
     def _given_back(self, way: _Direction) -> dict[str, Release]:
         """Return the records; those of a switch that has died before it could publish are at the step before it again."""
         releases = self.statuses()
-        if all(each.step is way.during for each in releases.values()):
+        # Before anything is published, all are in the middle of the switch: none is at the step before it any more.
+        if all(each.step is not way.before for each in releases.values()):
             return releases
         return {each.app: _give_back(each, releases[each.app], way) for each in self._members}
 

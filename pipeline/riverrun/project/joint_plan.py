@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
+from riverrun.config import OutputKind
 from riverrun.errors import ConfigError, ReleaseError
 from riverrun.hosting.release import named_versions, staging_name
 from riverrun.project.graph import ReaderKind
@@ -89,11 +90,13 @@ def plan_joint(
             }
     ordered = _ordered(after)
     graph = sides["candidate"]
+    edges = (edge for app in members for edge in graph.writes_of(_known(graph, app)))
+    corrected = {edge.topic for edge in edges if edge.kind is OutputKind.TABLE}
     outside = {
         topic: tuple(
             dict.fromkeys(str(each.reader) for each in graph.readers(topic) if each.reader.name not in members)
         )
-        for topic in sorted(written)
+        for topic in sorted(corrected)
     }
     return JointPlan(
         members={app: members[app] for app in ordered},

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ReleaseError
+from riverrun.project.chosen_version import ChosenVersion
 from riverrun.project.joint_plan import plan_joint
 from riverrun.releases.joint import JointMember, JointReleaser, require_exactly_once
 
@@ -173,7 +174,7 @@ class JointRelease:
 
     def _planned(self) -> tuple[JointPlan, dict[str, JointMember]]:
         members = self._members()
-        live = {app: each.releaser.status().live for app, each in members.items()}
+        live = {app: ChosenVersion(self._cluster, self._project, app).version for app in self._project.apps}
         plan = plan_joint(self._project, self._versions, live, self._cluster.kafka)
         require_exactly_once(members.values())
         for each in members.values():

@@ -22,6 +22,7 @@ from riverrun.cli import (
     environments,
     first_steps,
     inspect,
+    joint,
     letters,
     operations,
     plan,
@@ -137,6 +138,7 @@ app.command("prepare-spark")(broker.prepare_spark)
 app.add_typer(operations.state_app, name="state")
 app.add_typer(letters.app, name="letters")
 app.add_typer(run.held_app, name="held")
+release.app.add_typer(joint.app, name="joint")
 app.add_typer(release.app, name="release")
 app.add_typer(environments.app, name="env")
 for _name, _add_on in BUILT_IN.items():

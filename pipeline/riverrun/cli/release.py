@@ -64,9 +64,9 @@ def next_step(release: Release) -> str:
         return APPROVE.command(release.app, verdict.id)
     # A verdict at this step is that of a gate that has failed.
     if release.step is ReleaseStep.REPROCESSED and verdict is not None and verdict.critical:
-        return f"{ABORT.command(release.app)}, then correct {release.candidate} and start again"
+        return f"{release.command(ABORT)}, then correct {release.candidate} and start again"
     action = next(each for each in ACTIONS.values() if release.step in each.next_at)
-    command = action.command(release.app, "VERSION" if action is START else "")
+    command = action.command(release.app, "VERSION") if action is START else release.command(action)
     return f"{command}, if necessary" if release.step is ReleaseStep.LIVE else command
 
 

@@ -59,7 +59,8 @@ class AppConfig:
         streams: Kafka Streams' settings.
         schema_registry: The project's settings of the schema registry. Never printed: they may hold secrets.
         logging: The project's `[logging]`, for processes that run its functions.
-        elsewhere: For a member of an environment: topics in place of those that the topology names. It writes to these alone.
+        elsewhere: Topics in place of those that the topology names. A member of an environment writes to these alone; a version
+            of a joint release reads them.
     """
 
     name: str

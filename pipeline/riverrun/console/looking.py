@@ -259,7 +259,8 @@ class _AppLook:
             servers = servers_of(admin, application_id) if group.members else []
             found |= {"group": group.state, "members": len(group.members), "scheme": self._instances.scheme}
             found["instances"] = self._instances.found(application_id, servers)
-            connected = ConnectedApplication(self._application(version), admin)
+            application = self._application(version).reading(release.elsewhere(version))
+            connected = ConnectedApplication(application, admin)
             found |= lag_object(input_lags(connected))
             found["dropped"] = dict(dropped_so_far(connected.resolved()))
             found["error"] = found["error"] or expiry_warning(admin, self._config, version)

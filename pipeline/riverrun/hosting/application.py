@@ -65,6 +65,13 @@ class Application:
         """Return the handlers of records that cannot be read, processed or written."""
         return error_handlers(self.config.streams)
 
+    def reading(self, elsewhere: Mapping[str, str] | None) -> Application:
+        """Return a copy that reads topics in place of others (`Release.elsewhere`), in whichever process it is built."""
+        if not elsewhere:
+            return self
+        config = replace(self.config, elsewhere=elsewhere)
+        return replace(self, config=config, topology=self.topology.elsewhere(elsewhere))
+
     def in_directory(self, directory: Path) -> Application:
         """Return a copy with its local state in another directory."""
         return replace(self, state_directory=directory)

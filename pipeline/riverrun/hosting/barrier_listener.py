@@ -80,7 +80,9 @@ class OrphanWatch:
         now = time.monotonic()
         # Any change of the record is a sign of work. The time in it is of another machine's clock, which may differ.
         is_new = release != self._seen
-        is_orphaned = not is_new and release.step in SWITCHING and now >= self._orphaned_at
+        # A joint switch concerns other applications as well, so its own command completes it.
+        is_own = release.step in SWITCHING and not release.joint
+        is_orphaned = not is_new and is_own and now >= self._orphaned_at
         if is_orphaned:
             message = "the release of %s is %s, but no process works on it: this instance completes it"
             log.warning(message, release.app, release.step.value)

@@ -245,6 +245,7 @@ class ConnectedApplication:
         if release is None:
             return Publication.at_start(application)
         found = Publication.by(application, release)
+        release.require_inputs(application.version, application.config.elsewhere)
         # In the middle of a switch, the barrier's limits say how far this version may process.
         if found.limits is None:
             release.require_no_switch()
@@ -267,6 +268,7 @@ class ConnectedApplication:
         # Also to staging topics: the run would pass the barrier.
         found.require_no_barrier(application.version)
         found.require_results(application.version)
+        found.require_inputs(application.version, application.config.elsewhere)
         if application.attempt:
             found.require_attempt(application.attempt)
         if application.published is not None:

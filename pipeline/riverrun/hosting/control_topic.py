@@ -227,6 +227,11 @@ class ReleaseRegistry:
         """Return the release of an application; one that was never released is live in its configured version."""
         return self.find(app) or Release(app, default_version)
 
+    def elsewhere(self, app: str, version: str) -> Mapping[str, str] | None:
+        """Return the topics that a version reads in place of public ones by now (`Release.elsewhere`)."""
+        release = self.find(app)
+        return None if release is None else release.elsewhere(version)
+
     def find_with_last_change(self, app: str) -> tuple[Release | None, ReleaseChange | None]:
         """Return the release of an application, and the last change of one whose record is lost, of the same moment."""
         notes = self._notes.read()

@@ -175,6 +175,8 @@ class Release:
         failed_pause_ms: How long versions paused in attempts to switch that came to nothing, since the last gate, ms.
         held: The bounded run of the live version whose outputs a gate holds back.
         carry: State that the candidate takes over from the live version; None if it computes everything.
+        joint: The applications that are released together, with their candidates, in the order of the flow; empty if alone.
+        inputs: By version, the topics that it reads in place of public ones while it is not live (`elsewhere`).
         revision: Counts the writes; compare-and-set compares it.
         operation: Identifies one write, to recognise it after an unknown outcome.
         changed_ms: Time of the write by the clock of the writing machine, ms since the epoch.
@@ -202,6 +204,8 @@ class Release:
     barrier: Barrier | None = None
     held: HeldRun | None = None
     carry: Carry | None = None
+    joint: dict[Name, Name] = field(default_factory=dict)
+    inputs: dict[Name, dict[Line, Line]] = field(default_factory=dict)
     revision: Natural = 0
     operation: Word = ""
     changed_by: Line = ""
@@ -230,6 +234,8 @@ class Release:
             lines.append(str(self.held))
         if self.carry is not None and self.candidate is not None and self.step not in SETTLED:
             lines.append(str(self.carry))
+        if self.joint:
+            lines.append(f"released together: {named_versions(self.joint)}")
         if self.barrier is not None:
             since, by = _text_of(self.barrier.since_ms), self.barrier.by
             lines.append(f"publication has been paused since {since}, for {by}; last active: {self.changed_by}")
@@ -260,6 +266,27 @@ class Release:
         """The step that it has reached, for messages."""
         return "no release is planned" if self.step is ReleaseStep.NONE else f"the release is {self.step.value}"
 
+    def elsewhere(self, version: str) -> Mapping[str, str] | None:
+        """Return the topics that a version reads in place of public ones; None if it reads public ones alone."""
+        return None if version == self.live else self.inputs.get(version) or None
+
+    def require_inputs(self, version: str, elsewhere: Mapping[str, str] | None) -> None:
+        """Make sure that a version was loaded with the topics that it reads by now: a joint switch changes them."""
+        # Members of environments have other names, and no release.
+        if (self.elsewhere(version) or {}) != (elsewhere or {}):
+            message = f"{self.app}: {version} reads other topics since a joint release has taken its next step"
+            raise UnderWayError(message, hint="Start it again: it then reads these.")
+
+    def command(self, action: Action) -> str:
+        """Return the command of an action, with all applications that take it together."""
+        return joint_command(action.name, self.joint) if self.joint else action.command(self.app)
+
+    def require_alone(self, action: Action) -> None:
+        """Make sure that a step concerns no other application: one of a joint release is taken with all of them."""
+        if self.joint:
+            message = f"{self.app}: {self.candidate} is released together with other applications"
+            raise ReleaseError(message, hint=f"Take the step with all of them: {self.command(action)}")
+
     def to(self, step: ReleaseStep, **changes: Any) -> Release:
         """Return the release at its next step. The barrier ends, except in the middle of a switch."""
         if step not in TRANSITIONS[self.step]:
@@ -273,7 +300,7 @@ class Release:
         """Make sure that a version may process. The other version would not get what it commits in the middle of a switch."""
         if self.step in SWITCHING:
             message = f"{self.app}: the release is {self.step.value}; until that is completed, nothing else may process"
-            hint = f"Wait for it. If it died: {SWITCHING[self.step].command(self.app)}"
+            hint = f"Wait for it. If it died: {self.command(SWITCHING[self.step])}"
             raise UnderWayError(message, hint=hint)
         # A version that a user has named may process whichever is live; one that was looked up must still be live.
         if live is not None and self.live != live:
@@ -342,6 +369,16 @@ class Release:
         """Make the error that a version may not publish."""
         message = f"{self.app} {version} may not publish: {self.live} is live"
         return NotLiveError(message, hint="Started again, it processes without publishing, into staging topics.")
+
+
+def named_versions(joint: Mapping[str, str]) -> str:
+    """Return applications with their versions, as commands take them."""
+    return " ".join(f"{app}={version}" for app, version in joint.items())
+
+
+def joint_command(action: str, joint: Mapping[str, str]) -> str:
+    """Return the command that takes a step of a joint release."""
+    return f"riverrun release joint {action} {named_versions(joint)}"
 
 
 _BOOKKEEPING = frozenset({"app", "revision", "operation", "changed_by", "changed_ms", "failed_pause_ms"})

@@ -68,7 +68,11 @@ class ChosenVersion:
 
     def connected(self) -> ConnectedApplication:
         """Return the application on its brokers, for inspection."""
-        return self.on_brokers(self.loaded())
+        from riverrun.hosting.control_topic import ReleaseRegistry
+
+        application = self.loaded()
+        elsewhere = ReleaseRegistry.at(self.cluster.admin).elsewhere(self.name, application.version)
+        return self.on_brokers(application.reading(elsewhere))
 
     def on_brokers(self, application: Application) -> ConnectedApplication:
         """Return a loaded application on its brokers, which read from the archive of its inputs if there is one."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from riverrun.project.environment_records import EnvironmentRecord
     from riverrun.project.graph import ProjectGraph
     from riverrun.project.impact import Impact
+    from riverrun.project.joint_release import JointRelease
     from riverrun.project.restatement import Restatement
 
     Built = Callable[[StreamsBuilder], Topology] | Topology | str
@@ -318,6 +319,19 @@ class Riverrun:
         from riverrun.project.environment import Environment
 
         return Environment(self._cluster, self._config, name)
+
+    def joint_release(self, versions: Mapping[str, str]) -> JointRelease:
+        """Return the release of versions of several applications that go live together. This does nothing yet.
+
+        Args:
+            versions: The versions, by application.
+
+        Raises:
+            ConfigError: If an application or a version is not declared.
+        """
+        from riverrun.project.joint_release import JointRelease
+
+        return JointRelease(self._cluster, self._config, versions)
 
     def environments(self) -> list[EnvironmentRecord]:
         """Return the records of all environments, sorted by name."""

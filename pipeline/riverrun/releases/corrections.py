@@ -71,7 +71,7 @@ class Corrections:
         known = set(outputs(old.application))
         count, published = 0, dict(mine.published)
         for topic in logs(new.application):
-            with _conflicts(mine):
+            with conflicts(mine):
                 more, ends = self._sent(new, topic, mine, is_new=topic not in known)
             count += more
             published |= ends
@@ -84,7 +84,7 @@ class Corrections:
         """
         count, published = self.publish(version, mine), dict(mine.published)
         for topic in staged_logs(version):
-            with _conflicts(mine):
+            with conflicts(mine):
                 more, ends = self._sent(version, topic, mine, is_new=True)
             count += more
             published |= ends
@@ -157,7 +157,7 @@ class Corrections:
             if any(new.admin.written_offsets(tps).values()):
                 self._brought(new, topic, _staging_transactional_id(new, topic), mine, Side.NEW, is_settled=False)
             else:
-                with _conflicts(mine):
+                with conflicts(mine):
                     self._filled(new, topic, staging, mine)
 
     def _filled(self, new: ConnectedApplication, topic: str, staging: str, mine: Release) -> None:
@@ -210,7 +210,7 @@ class Corrections:
         """Make the topic of one side equal to the other; the public topic is the old side, the staging topic the new one."""
         sink = version.topology.sink_of(topic)
         covers = everything if scope is None or sink is None else scope.covers(sink, topic)
-        with _conflicts(mine), Differ.of(version, topic, name) as differ:
+        with conflicts(mine), Differ.of(version, topic, name) as differ:
             return differ.publish(
                 lambda: self._registry.require(mine), mine.switch, side, is_settled=is_settled, covers=covers
             )
@@ -238,7 +238,7 @@ def _staging_transactional_id(version: ConnectedApplication, topic: str) -> str:
 
 
 @contextmanager
-def _conflicts(mine: Release) -> Iterator[None]:
+def conflicts(mine: Release) -> Iterator[None]:
     """Report a fenced producer as a conflict: another process switches as well."""
     try:
         yield

@@ -9,9 +9,9 @@ so a rollback is the same step in the other direction.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from riverrun.errors import GateFailedError, RangeError, TopicError, VersionConflictError
 from riverrun.hosting.alone import require_nobody, sole_hosts
@@ -45,6 +45,24 @@ if TYPE_CHECKING:
 
     Dropped = tuple[Mapping[str, int], Mapping[str, int]]
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """The applications with which one is released.
+
+    Args:
+        members: All of them with their candidates, in the order of the flow; empty if it is released alone.
+        inputs: Topics by topic that versions of this one read while they are not live (`Release.inputs`).
+    """
+
+    members: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+ALONE = Joint()
+
 
 class Releaser:
     """Takes an application from one version to another. Every step can be run again.
@@ -53,6 +71,7 @@ class Releaser:
         by: The user for the history; defaults to this user on this machine.
         on_step: Called with what a switch of running versions has done, after each step that a crash may follow.
         registry: Where releases are recorded; defaults to the control topic.
+        is_joint: As in `StepChecks`.
     """
 
     def __init__(
@@ -65,16 +84,17 @@ class Releaser:
         on_step: Callable[[str], None] = lambda _done: None,
         *,
         registry: ReleaseRegistry | None = None,
+        is_joint: bool = False,
     ) -> None:
         self._config = project.app(app)
         self._admin = admin
         self._registry = ReleaseRegistry.at(admin, by) if registry is None else registry
         self._runs = RunLog(admin)
         self._history = CheckLog(admin)
-        self._versions = Versions(project, app, admin, spark)
+        self._versions = Versions(project, app, admin, spark, self._registry)
         self._gate = Gate(self._config.quality, self._versions, spark)
         self._switch = Switch(self._config.name, self._versions, self._registry, on_step)
-        self._checks = StepChecks(self._config, self._versions, self._registry, self._switch, admin)
+        self._checks = StepChecks(self._config, self._versions, self._registry, self._switch, admin, is_joint=is_joint)
         corrections = Corrections(self._config.name, self._registry)
         self._carrying = Carrying(self._versions, self._registry, self._switch.barriers, corrections)
 
@@ -99,23 +119,24 @@ class Releaser:
         live, new = self._checks.pair(self.status(), candidate)
         return plan_release(live, new, self._versions, self._carrying.plan(live, new) if carry else None)
 
-    def start(self, candidate: str, *, carry: bool = False) -> Release:
+    def start(self, candidate: str, *, carry: bool = False, joint: Joint = ALONE) -> Release:
         """Begin the release of `candidate`, and record its code. The last release can no longer be rolled back.
 
         If a release of this candidate is under way, it begins again. The candidate's output so far is kept, unless its
-        code has changed since: then the output is deleted and computed again.
+        code has changed since: then the output is deleted and computed again. Likewise if it is released with others now.
         """
         release = self.check("start", candidate)
         live, new = self._checks.pair(release, candidate)
         digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
         is_noted = release.step is ReleaseStep.PLANNED and release.candidate == candidate
         is_noted = is_noted and (release.carry is not None) == carry and digests.items() <= release.digests.items()
+        is_noted = is_noted and release.joint == joint.members
         # Both checks fail here, before anything changes.
         if carry:
             is_noted = self._carrying.is_begun(release, live, new) and is_noted
             require_nobody(new)
         if not is_noted:
-            release = self._note_start(release, live, new, digests)
+            release = self._note_start(release, live, new, digests, joint)
             if carry:
                 release = self._carrying.start(release, live, new)
         return self._carrying.complete(release, live, new) if carry else release
@@ -143,17 +164,31 @@ class Releaser:
         live: ConnectedApplication,
         candidate: ConnectedApplication,
         digests: dict[str, str],
+        joint: Joint,
     ) -> Release:
-        """Record the start of a release. First delete the candidate's output if it was carried, or other code computed it."""
+        """Record the start of a release.
+
+        First delete the candidate's output if it was carried, if other code computed it, or if it may come from other inputs.
+        """
         planned = release if release.step is ReleaseStep.PLANNED else release.to(ReleaseStep.PLANNED)
         # What the live version has carried over goes back further than its own beginning.
         if release.carry is not None:
-            planned = replace(planned, begins={name: at for name, at in planned.begins.items() if name != release.live})
+            planned = replace(planned, begins=_without(planned.begins, release.live))
         planned = replace(
-            planned, candidate=candidate.version, verdict=None, corrections=0, carry=None, failed_pause_ms=0
+            planned,
+            candidate=candidate.version,
+            verdict=None,
+            corrections=0,
+            carry=None,
+            failed_pause_ms=0,
+            joint=dict(joint.members),
+            inputs=_without(release.inputs, candidate.version, live.version)
+            | {name: dict(topics) for name, topics in joint.inputs.items()},
         )
         known = release.digests.get(candidate.version)
         is_other = known is not None and known != digests[candidate.version]
+        is_other = is_other or candidate.version in release.inputs
+        is_other = is_other or (bool(joint.members) and any(self._versions.topics_of(candidate)))
         if is_other or (release.carry is not None and release.candidate == candidate.version):
             require_nobody(candidate)
             self._carrying.give_up(release, live)
@@ -161,13 +196,14 @@ class Releaser:
             deleted = release.digests | {candidate.version: DELETED}
             planned = self._registry.write(replace(planned, digests=deleted))
             self._versions.discard(candidate, partial(self._require_deleted, planned, candidate.version))
-        is_kept = known == digests[candidate.version] and self._versions.has_begun(candidate)
+        is_kept = not is_other and known is not None and self._versions.has_begun(candidate)
         planned = replace(
             planned,
             digests=release.digests | digests,
             computing_since_ms=(is_kept and release.computing_since_ms) or SystemClock().now_ms(),
         )
-        return self._registry.write(self._versions.begun(planned, candidate))
+        reading = self._versions.reading(candidate.version, planned.elsewhere(candidate.version))
+        return self._registry.write(self._versions.begun(planned, reading))
 
     def reprocess(self) -> RunSummary:
         """Compute the candidate from the earliest offsets up to the live version's position, into staging topics.
@@ -268,7 +304,9 @@ class Releaser:
     def complete(self) -> Release:
         """Complete the switch of a process that has died, if one is under way."""
         release = self.status()
-        return SWITCHING[release.step].take(self) if release.step in SWITCHING else release
+        # A joint switch concerns other applications as well: the command that takes it completes it.
+        is_own = release.step in SWITCHING and not release.joint
+        return SWITCHING[release.step].take(self) if is_own else release
 
     def has_written(self, release: Release) -> bool:
         """Return whether the last change of a release is a step of this releaser, and not of another process."""
@@ -300,11 +338,16 @@ class Releaser:
         chosen = retired_of(release, version)
         retired = self._versions.application(chosen)
         previous = None if chosen == release.previous else release.previous
-        begins = {name: begun for name, begun in release.begins.items() if name != chosen}
-        thinned = {name: topics for name, topics in release.thinned.items() if name != chosen}
         digests = release.digests | {chosen: DELETED}
         # The record first: nobody may roll back to a version that is deleted in part, or continue its results.
-        left = replace(release, previous=previous, digests=digests, begins=begins, thinned=thinned)
+        left = replace(
+            release,
+            previous=previous,
+            digests=digests,
+            begins=_without(release.begins, chosen),
+            thinned=_without(release.thinned, chosen),
+            inputs=_without(release.inputs, chosen),
+        )
         return self._deleted(self._registry.write(left), retired)
 
     def abort(self) -> Release:
@@ -330,7 +373,7 @@ class Releaser:
     def _deleted(self, release: Release, version: ConnectedApplication) -> Release:
         """Delete the results of a version, and record that they are gone: what it computes from now on is whole."""
         self._versions.discard(version, partial(self._require_deleted, release, version.version))
-        digests = {name: digest for name, digest in release.digests.items() if name != version.version}
+        digests = _without(release.digests, version.version)
         try:
             return self._registry.write(replace(release, digests=digests))
         except VersionConflictError:
@@ -364,6 +407,10 @@ class Releaser:
         """Count the records that the candidate's bounded runs have read and dropped; empty if workers have computed it."""
         runs = self._runs.runs(release.app)
         return dropped_of(runs, candidate_of(release), release.computing_since_ms)
+
+
+def _without(by_version: Mapping[str, T], *versions: str) -> dict[str, T]:
+    return {version: each for version, each in by_version.items() if version not in versions}
 
 
 def _dropped_by(live: ConnectedApplication, candidate: ConnectedApplication) -> Dropped:

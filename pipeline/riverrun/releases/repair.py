@@ -312,10 +312,10 @@ class Repairer:
         name = next(left, f"{work}{new_id()}")
         declared = replace(self._config, versions={**self._config.versions, name: self._config.topology_of(plan.code)})
         project = replace(self._project, apps={**self._project.apps, declared.name: declared})
-        return name, Versions(project, declared.name, self._admin, self._spark)
+        return name, Versions(project, declared.name, self._admin, self._spark, self._registry)
 
     def _versions(self) -> Versions:
-        return Versions(self._project, self._config.name, self._admin, self._spark)
+        return Versions(self._project, self._config.name, self._admin, self._spark, self._registry)
 
     def _gate(self, versions: Versions) -> Gate:
         return Gate(self._config.quality, versions, self._spark)

@@ -11,7 +11,19 @@ from riverrun.errors import ApprovalNeededError, NotReadyError, ReleaseError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.control_topic import known_release
 from riverrun.hosting.inputs import SHORTER, beyond_warning, input_lags
-from riverrun.hosting.release import APPROVE, BEGUN, CUT, GATE, REPROCESS, ROLLBACK, SETTLED, ReleaseStep
+from riverrun.hosting.release import (
+    ABORT,
+    APPROVE,
+    BEGUN,
+    CUT,
+    DIFF,
+    GATE,
+    REPROCESS,
+    ROLLBACK,
+    SETTLED,
+    START,
+    ReleaseStep,
+)
 from riverrun.quality.expectations import declared
 from riverrun.records import OffsetVector
 from riverrun.releases.topology import require_known, require_same_keys, require_same_kinds
@@ -131,11 +143,23 @@ def _position(each: InputLag) -> int:
 
 
 class StepChecks:
-    """Makes sure that a step may be taken, before it changes anything."""
+    """Makes sure that a step may be taken, before it changes anything.
+
+    Args:
+        is_joint: Whether the steps are those of a joint release, with which other applications take them as well.
+    """
 
     def __init__(
-        self, config: AppConfig, versions: Versions, registry: ReleaseRegistry, switch: Switch, admin: Admin
+        self,
+        config: AppConfig,
+        versions: Versions,
+        registry: ReleaseRegistry,
+        switch: Switch,
+        admin: Admin,
+        *,
+        is_joint: bool = False,
     ) -> None:
+        self._is_joint = is_joint
         self._config = config
         self._versions = versions
         self._registry = registry
@@ -165,6 +189,8 @@ class StepChecks:
         if action.name in checks:
             return checks[action.name](argument)
         release = self.at(*action.taken_at)
+        if action not in {APPROVE, DIFF}:
+            self._require_alone(release, action)
         if release.step in BEGUN:
             self._require_declared(release)
         if action in {GATE, CUT, ROLLBACK}:
@@ -215,6 +241,8 @@ class StepChecks:
     def _check_start(self, candidate: str) -> Release:
         release = self.status()
         self.pair(release, candidate)
+        if release.step not in SETTLED:
+            self._require_alone(release, START)
         if release.step in BEGUN and release.candidate != candidate:
             message = f"{release.app}: {release.candidate} is being released; {release.progress}"
             raise ReleaseError(message, hint=f"Give it up first: riverrun release abort {release.app}")
@@ -235,6 +263,7 @@ class StepChecks:
 
     def _check_abort(self, _argument: str) -> Release:
         release = self.status()
+        self._require_alone(release, ABORT)
         # As above: this raises once the cut has begun.
         release.to(ReleaseStep.ABORTED)
         require_nobody(self._versions.application(candidate_of(release)))
@@ -248,6 +277,10 @@ class StepChecks:
             raise ReleaseError(message, hint="Retire the previous version once the release is complete.")
         require_nobody(self._versions.application(chosen))
         return release
+
+    def _require_alone(self, release: Release, action: Action) -> None:
+        if not self._is_joint:
+            release.require_alone(action)
 
     def _require_declared(self, release: Release) -> None:
         require_declared(self._config, release.live, "live")

@@ -171,7 +171,7 @@ class Switch:
         else:
             # They note their progress next to the offsets that the fence waits for, and may stay open for minutes.
             self._corrections.interrupt(new)
-            _fence(old, new)
+            fence(old, new)
             way_back = self._are_at_cut(mine, old, new)
             mine = mine if way_back else self._cut_again(mine, old, new)
         count, published = self._corrected(mine, old, new)
@@ -184,12 +184,12 @@ class Switch:
         self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: ReleaseStep
     ) -> Release:
         """Bring both versions to the same offsets, and record that the switch is under way."""
-        _fence(old)
+        fence(old)
         summary = self._versions.follow(new, old)
         self._corrections.keep(old, release)
         cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))
         # Again: an owner that took a task over before the cut was written does not know of it.
-        _fence(old, new)
+        fence(old, new)
         # A run joins its group first and then reads the release. This writes first and then looks for runs: one sees the other.
         try:
             require_nobody(old)
@@ -234,11 +234,11 @@ class Switch:
     def _bring(self, version: ConnectedApplication, vector: Mapping[TopicPartition, int]) -> None:
         """Bring a version without workers to a vector, and fence processes that have left transactions open."""
         require_nobody(version)
-        _fence(version)
+        fence(version)
         self._versions.bring(version, vector)
 
 
-def _fence(*versions: ConnectedApplication) -> None:
+def fence(*versions: ConnectedApplication) -> None:
     """Take all tasks over for a moment: processes that still run them can commit nothing more."""
     for version in versions:
         resolved = version.resolved()

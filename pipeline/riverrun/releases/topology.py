@@ -11,6 +11,7 @@ from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import ConfigError, ReleaseError, TopologyError
 from riverrun.hosting.application import Application
 from riverrun.kafka.door import Kafka
+from riverrun.runtime.layout import ENVIRONMENTS
 from riverrun.runtime.serde_places import with_places
 from riverrun.topology.nodes import SinkNode
 from riverrun.topology.outputs import Output, outputs_of
@@ -77,9 +78,12 @@ def _topology_of(config: AppConfig, version: str) -> Topology:
     if not isinstance(topology, Topology):
         message = f"{reference} returned {topology!r}, not a Topology"
         raise TopologyError(message, hint="End the function with `return builder.build()`.")
-    if config.elsewhere is not None:
-        topology = _in_an_environment(topology, config, config.elsewhere)
-    return with_places(topology, config.application_id(version), config.schema_registry)
+    elsewhere = config.elsewhere or {}
+    if config.name.startswith(ENVIRONMENTS):
+        topology, elsewhere = _in_an_environment(topology, config, elsewhere), {}
+    topology = with_places(topology, config.application_id(version), config.schema_registry)
+    # Last: the serdes of what it reads in a staging topic are those of the public one.
+    return topology.elsewhere(elsewhere) if elsewhere else topology
 
 
 def _in_an_environment(topology: Topology, config: AppConfig, elsewhere: Mapping[str, str]) -> Topology:

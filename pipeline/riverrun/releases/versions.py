@@ -13,11 +13,11 @@ from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.continuing import require_new
 from riverrun.hosting.control_topic import ReleaseRegistry, release_of
 from riverrun.hosting.earlier_records import with_archive
-from riverrun.hosting.inputs import reset_offsets
+from riverrun.hosting.inputs import input_lags, reset_offsets
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import ReleaseStep, staging_name
+from riverrun.hosting.release import BEGUN, ReleaseStep, joint_command, staging_name
 from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import may_keep_letters
@@ -29,7 +29,7 @@ from riverrun.spark.bounded_runs.job import RunSummary, run
 from riverrun.spark.ranges import COMMITTED, EARLIEST, RunRange, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from riverrun.config import AppConfig, ProjectConfig
     from riverrun.hosting.application import Application
@@ -57,6 +57,18 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
     _require_equal(connected, counts, names)
     admin.create_topics(TopicSpec(names[t], counts[t], SETTINGS[output.kind]) for t, output in kinds.items())
     return names
+
+
+def keep_all(connected: ConnectedApplication, topics: Iterable[str]) -> None:
+    """Let the staging topics of a version keep every record, as other applications read them."""
+    admin = connected.admin
+    counts = admin.partitions(topics)
+    names = {topic: staging_name(connected.id, topic) for topic in counts}
+    compacted = [
+        name for name, found in admin.topic_configs(names.values()).items() if "compact" in found["cleanup.policy"]
+    ]
+    admin.alter_topic_configs(dict.fromkeys(compacted, _EVERYTHING))
+    admin.create_topics(TopicSpec(names[topic], count, _EVERYTHING) for topic, count in counts.items())
 
 
 def grow_staging(live: ConnectedApplication) -> None:
@@ -120,7 +132,7 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
         require_declared(config, chosen, "live")
         return load_application(project, name, version=chosen, kafka=admin.kafka)
     versions = Versions(project, name, admin, _no_spark)
-    staged = versions.releasable(chosen)
+    staged = _releasable(versions.reading(chosen, release.elsewhere(chosen)))
     release.require_results(chosen)
     _require_planned_code(release, staged)
     release.require_carried(chosen)
@@ -165,6 +177,8 @@ def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
 
 def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
     """Return the hint for a version whose code has changed since the release was planned."""
+    if release.joint and release.step in BEGUN:
+        return f"{joint_command('abort', release.joint)} gives the joint release up; then start it again."
     again = f"riverrun release start {release.app} --to {version.version}"
     if version.version == release.candidate and release.step is not ReleaseStep.ROLLED_BACK:
         return f"{again} begins it again."
@@ -179,15 +193,33 @@ def require_declared(config: AppConfig, version: str, role: str) -> None:
         raise ReleaseError(message, hint=hint)
 
 
+def _releasable(version: ConnectedApplication) -> ConnectedApplication:
+    # The topics that such a sink has written to are unknown: a candidate's records could not be kept from the public,
+    # and those of the live version could not be corrected.
+    if version.topology.choosing_sinks:
+        sinks, name = ", ".join(version.topology.choosing_sinks), version.application.config.name
+        message = f"{name} {version.version} chooses topics per record ({sinks}): it cannot be released"
+        raise ReleaseError(message, hint="Name the topics: `split()`, and one `to(topic)` per branch.")
+    return version
+
+
 def _no_spark() -> Any:
     raise AssertionError("an application is only loaded here")
 
 
 class Versions:
-    """The versions of an application, as a release needs them."""
+    """The versions of an application, as a release needs them; `registry` defaults to the control topic."""
 
-    def __init__(self, project: ProjectConfig, app: str, admin: Admin, spark: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        project: ProjectConfig,
+        app: str,
+        admin: Admin,
+        spark: Callable[[], Any],
+        registry: ReleaseRegistry | None = None,
+    ) -> None:
         self._project = project
+        self._registry = ReleaseRegistry.at(admin) if registry is None else registry
         self._config = project.app(app)
         self._admin = with_archive(admin, self._config.streams.archive_url)
         self._spark = spark
@@ -198,19 +230,16 @@ class Versions:
         return self._spark
 
     def application(self, version: str) -> ConnectedApplication:
+        return self.reading(version, self._registry.elsewhere(self._config.name, version))
+
+    def reading(self, version: str, elsewhere: Mapping[str, str] | None) -> ConnectedApplication:
+        """Return a version that reads given topics in place of those that its topology names."""
         application = load_application(self._project, self._config.name, version=version, kafka=self._admin.kafka)
-        return ConnectedApplication(application, self._admin)
+        return ConnectedApplication(application.reading(elsewhere), self._admin)
 
     def releasable(self, version: str) -> ConnectedApplication:
         """Return a version all of whose public topics are known."""
-        found = self.application(version)
-        # The topics that such a sink has written to are unknown: a candidate's records could not be kept from the public,
-        # and those of the live version could not be corrected.
-        if found.topology.choosing_sinks:
-            sinks = ", ".join(found.topology.choosing_sinks)
-            message = f"{self._config.name} {version} chooses topics per record ({sinks}): it cannot be released"
-            raise ReleaseError(message, hint="Name the topics: `split()`, and one `to(topic)` per branch.")
-        return found
+        return _releasable(self.application(version))
 
     def all_from(self, *loaded: ConnectedApplication) -> Iterator[ConnectedApplication]:
         """Return the versions that are loaded already, then load the others one by one."""
@@ -260,6 +289,32 @@ class Versions:
         target = OffsetVector(self.target(leader, follower))
         start = COMMITTED if follower.committed(target.offsets) else EARLIEST
         return run(follower, resolve(follower, start, str(target)), self._spark, build_topology)
+
+    def furthest(self, one: ConnectedApplication, other: ConnectedApplication) -> dict[TopicPartition, int]:
+        """Return how far the one of two versions is that is ahead, in each partition that both read."""
+        reached = self._committed(other, one)
+        return {tp: max(offset, reached[tp]) for tp, offset in self._committed(one, other).items()}
+
+    def has_followed(self, follower: ConnectedApplication, leader: ConnectedApplication) -> bool:
+        """Return whether a version has processed what `follow` would process, with nothing left between its sub-topologies."""
+        target = self.target(leader, follower)
+        return target.items() <= self.positions(follower).items() and self.is_drained(follower, ())
+
+    def drain(self, version: ConnectedApplication, topics: Collection[str]) -> None:
+        """Process some topics to their ends with a version, and what is left between its sub-topologies."""
+        ends = self._admin.stable_end_offsets(self._partitions(frozenset(topics)))
+        if not self.is_drained(version, topics):
+            run(version, resolve(version, COMMITTED, str(OffsetVector(ends))), self._spark, build_topology)
+
+    def is_drained(self, version: ConnectedApplication, topics: Collection[str]) -> bool:
+        """Return whether a version stands at the ends of some topics, with nothing left between its sub-topologies."""
+        lags = input_lags(version)
+        return not any(each.lag for each in lags if each.is_internal or each.tp.topic in topics)
+
+    def positions(self, version: ConnectedApplication) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a version in all topics of others that it reads."""
+        found = version.committed(self._partitions(_sources(version)))
+        return {tp: committed.offset for tp, committed in found.items()}
 
     def empty_run(self, version: ConnectedApplication) -> RunSummary:
         """Return the summary of a run over nothing, at a version's position: its workers process it already."""
@@ -330,9 +385,7 @@ class Versions:
         if directory.exists():
             with locked(directory):
                 shutil.rmtree(directory)
-        topics = self._admin.list_topics()
-        staging = [name for name in topics if name.startswith(staging_name(version.id, ""))]
-        own = own_topics(version.id, topics, self._project.application_ids)
+        own, staging = self.topics_of(version)
         # The offsets alone first: a repair continues what an earlier one has left only with them (`repair`).
         self._admin.delete_topics({kept_offsets_name(version.id)}.intersection(own), check)
         self._admin.delete_topics([*own, *staging], check)
@@ -340,6 +393,12 @@ class Versions:
         forget(self._admin, own)
         check()
         self._admin.delete_group(version.id)
+
+    def topics_of(self, version: ConnectedApplication) -> tuple[list[str], list[str]]:
+        """Return the internal topics and the staging topics of a version that exist."""
+        topics = self._admin.list_topics()
+        staging = [name for name in topics if name.startswith(staging_name(version.id, ""))]
+        return [*own_topics(version.id, topics, self._project.application_ids)], staging
 
     def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
         return [

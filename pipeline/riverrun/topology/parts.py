@@ -79,6 +79,12 @@ class Parts:
         }
         return found
 
+    def without_stand_ins(self) -> Parts:
+        """Return a copy that reads and writes the topics that nodes named."""
+        found = self.with_stand_ins({stand_in: topic for topic, stand_in in self.stand_ins.items()})
+        found.stand_ins = {}
+        return found
+
     def matching(self, pattern: re.Pattern[str], topics: Iterable[str]) -> tuple[str, ...]:
         """Return the topics that a pattern matches, sorted, with stand-ins in place of those that have one."""
         named = {stand_in: topic for topic, stand_in in self.stand_ins.items()}

@@ -472,12 +472,13 @@ class Topology:
     def fingerprint(self) -> str:
         """Return a digest of the structure and of the user's functions. Equal digests mean equal results for equal inputs.
 
-        The topics that a pattern currently matches are not part of it. It is computed once for each state of the graph.
+        The topics that a pattern currently matches, and those in place of others, are not part of it. It is computed once for
+        each state of the graph.
         """
         # Once for each state of the graph: functions may change what they refer to, such as a dict of what they have looked up.
         size = self._parts.size
         if self._fingerprint is None or self._fingerprint[0] != size:
-            self._fingerprint = size, fingerprint(self.resolved(()).parts())
+            self._fingerprint = size, fingerprint(self.resolved(()).parts().without_stand_ins())
         return self._fingerprint[1]
 
     def code_fingerprint(self) -> str:
@@ -489,7 +490,7 @@ class Topology:
 
     def node_fingerprints(self) -> dict[str, str]:
         """Return the digest of each node and store by name, which releases compare to list changes."""
-        return node_fingerprints(self._parts)
+        return node_fingerprints(self._parts.without_stand_ins())
 
     def unseen(self) -> dict[str, tuple[str, ...]]:
         """Return what no digest covers, by node: objects that cannot be digested, and what functions read from outside.

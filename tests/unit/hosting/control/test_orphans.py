@@ -31,10 +31,14 @@ def test_a_switch_without_a_sign_of_work_is_an_orphan_from_time_to_time(monkeypa
     assert watch.has_found(at_work)
 
 
-def test_a_release_that_is_not_in_a_switch_is_no_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_in_no_switch_or_in_a_joint_one_is_no_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    watch, release = OrphanWatch(), Release("app", "v1", ReleaseStep.GATED, "v2")
-    assert not watch.has_found(release)
-    now += 10_000
-    assert not watch.has_found(release)
+    for release in (
+        Release("app", "v1", ReleaseStep.GATED, "v2"),
+        Release("app", "v1", ReleaseStep.CUTTING, "v2", joint={"app": "v2", "other": "v2"}),
+    ):
+        watch = OrphanWatch()
+        assert not watch.has_found(release)
+        now += 10_000
+        assert not watch.has_found(release)

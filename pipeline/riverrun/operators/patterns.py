@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from riverrun.operators.late_records import Refused
     from riverrun.operators.sequences import Sequel, Taken
     from riverrun.processor.operator import OperatorContext
-    from riverrun.records import Headers
+    from riverrun.records import Headers, RecordMetadata
     from riverrun.state.store_types import KeyValueStore
 
 _HEAD = struct.Struct(">qI")
@@ -188,7 +188,8 @@ class StreamMatch:
             self._end_until(waited.timestamp)
             (bits,) = _BITS.unpack_from(waited.value)
             record = Candidate(waited.timestamp, bits, waited.value[_BITS.size :])
-            self._context.acting_at(waited.timestamp, partial(self._take, waited.key, record, waited.headers))
+            take = partial(self._take, waited.key, record, waited.headers, waited.place)
+            self._context.acting_at(waited.timestamp, take)
         self._end_until(settled)
 
     def _end_until(self, now_ms: int) -> None:
@@ -205,21 +206,30 @@ class StreamMatch:
             else:
                 self._due.add(key_bytes, end_ms)
 
-    def _take(self, key: Any, record: Candidate, headers: Headers) -> None:
-        """Add a record to those of its key, unless it changes nothing there."""
+    def _take(self, key: Any, record: Candidate, headers: Headers, place: RecordMetadata | None = None) -> None:
+        """Add a record to those of its key, unless it changes nothing there; one that has waited has a `place`."""
         row = self._store.get(key)
         known = () if row is None else row.value
         if record.bits or (known and known[-1].bits):
-            is_kept = row is not None
-            self._search(key, self._keys.serialize(key), (*known, record), record.time, headers, is_kept=is_kept)
+            key_bytes, is_kept = self._keys.serialize(key), row is not None
+            self._search(key, key_bytes, (*known, record), record.time, headers, place, is_kept=is_kept)
 
     def _search(
-        self, key: Any, key_bytes: bytes, known: Candidates, now_ms: int, headers: Headers, *, is_kept: bool = True
+        self,
+        key: Any,
+        key_bytes: bytes,
+        known: Candidates,
+        now_ms: int,
+        headers: Headers,
+        place: RecordMetadata | None = None,
+        *,
+        is_kept: bool = True,
     ) -> None:
         """Forward the matches that are certain at a time, and keep the records from the first one that may begin another.
 
         `is_kept` says that the key has a row.
         """
+        forward = self._context.forward if place is None else partial(self._context.forward_as, place)
         within_ms, bits = self._matching.within_ms, [each.bits for each in known]
         first, among, inside, failed = 0, (False, -1), bits, set[State]()
         while first < len(known):
@@ -235,7 +245,7 @@ class StreamMatch:
             if isinstance(found, Unfinished):
                 first += 1
                 continue
-            self._context.forward(key, self._named(key, known, found), now_ms, headers)
+            forward(key, self._named(key, known, found), now_ms, headers)
             first = found[-1][0] + 1
         if kept := known[first:]:
             self._store.put(key, ValueAndTimestamp(kept, kept[0].time))

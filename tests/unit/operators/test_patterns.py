@@ -14,7 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from riverrun import JSON, STRING, Consumed, Materialized, Named, Pattern, Produced, StreamsBuilder, col
+from riverrun import (
+    JSON,
+    STRING,
+    Consumed,
+    Materialized,
+    Named,
+    Pattern,
+    Processor,
+    ProcessorContext,
+    Produced,
+    Record,
+    StreamsBuilder,
+    col,
+)
 from riverrun.errors import TopologyError
 from riverrun.operators.patterns import Candidate, candidates
 from riverrun.records import RawRecord
@@ -197,6 +210,28 @@ def test_a_match_has_the_headers_of_the_record_that_completes_it() -> None:
             piped.pipe_input("bob", "-", timestamp=50)
             (found,) = driver.output_topic("out", STRING, JSON).read_records_to_list()
         assert (list(found.headers), found.timestamp) == ([("n", b"2")], 2)
+
+
+class Places(Processor[str, Any]):
+    """Forwards the offset of the input record that is the current one."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record[str, Any]) -> None:
+        assert self.context.record_metadata is not None
+        self.context.forward(record.with_value(str(self.context.record_metadata.offset)))
+
+
+@pytest.mark.parametrize("grace", [0, 10])
+def test_a_match_has_the_place_of_the_record_that_completes_it(grace: int) -> None:
+    builder = StreamsBuilder()
+    found = builder.stream("in", TEXTS).match(FAILED, within=ms(100), grace=ms(grace))
+    found.process(Places).to("out", Produced(STRING, STRING))
+    with TopologyTestDriver(builder.build()) as driver:
+        for time, value in enumerate(["f", "f", "i", "-", "-"]):
+            driver.input_topic("in", STRING, STRING).pipe_input("ann", value, timestamp=10 * time)
+        assert driver.output_topic("out", STRING, STRING).read_values_to_list() == ["2"]
 
 
 def test_predicates_may_take_the_key_or_be_expressions() -> None:

@@ -132,23 +132,6 @@ class Pattern(Generic[V]):
         *before, last = self._elements
         return replace(self, _elements=(*before, replace(last, **properties)))
 
-    def sequel(self) -> Sequel:
-        """Return the elements, as the search takes them."""
-        if all(each.is_optional for each in self._elements):
-            raise TopologyError("A pattern needs an element that is not optional")
-        return Sequel(self._elements, self._forbidden)
-
-    def predicates(self, values: Serde[Any] | None) -> tuple[Callable[[Any, Any], Any], ...]:
-        """Return the predicates of key and value; those that are expressions must have columns of such values."""
-        for each in self._predicates:
-            check_columns(each, values)
-        return tuple(with_key(decision_of(each)) for each in self._predicates)
-
-    @property
-    def functions(self) -> tuple[Any, ...]:
-        """Return all that fingerprints cover."""
-        return ("pattern", *map(astuple, self._elements), self._forbidden, *self._predicates)
-
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -172,7 +155,17 @@ class Match:
 
     @property
     def functions(self) -> tuple[Any, ...]:
-        return (*self.pattern.functions, self.within_ms, self.grace_ms)
+        """Return all that fingerprints cover."""
+        elements, forbidden = self._sequel.elements, self._sequel.forbids_at_end
+        return ("pattern", *map(astuple, elements), forbidden, *self._predicates, self.within_ms, self.grace_ms)
+
+    @property
+    def _sequel(self) -> Sequel:
+        return Sequel(self.pattern._elements, self.pattern._forbidden)  # noqa: SLF001 - not for users
+
+    @property
+    def _predicates(self) -> tuple[Callable[..., Any], ...]:
+        return self.pattern._predicates  # noqa: SLF001 - not for users
 
     def stores(
         self,
@@ -204,7 +197,13 @@ class Match:
     def operator(self, stores: tuple[StoreBuilder, ...], values: Serde[Any]) -> StreamMatch:
         """Return a new operator above the stores."""
         store, *buffer = stores
-        matching = Matching(self.pattern.sequel(), self.pattern.predicates(values), self.within_ms, self.grace_ms)
+        sequel = self._sequel
+        if all(each.is_optional for each in sequel.elements):
+            raise TopologyError("A pattern needs an element that is not optional")
+        for each in self._predicates:
+            check_columns(each, values)
+        predicates = tuple(with_key(decision_of(each)) for each in self._predicates)
+        matching = Matching(sequel, predicates, self.within_ms, self.grace_ms)
         name = buffer[0].name if buffer else None
         return StreamMatch(store.name, name, (store.key_serde, values), matching)
 

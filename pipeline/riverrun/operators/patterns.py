@@ -10,12 +10,14 @@ int64 time ++ int32 bits of the predicates that it satisfies ++ value
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from riverrun.operators.late_records import refused_by
-from riverrun.operators.sequences import Unfinished, search
+from riverrun.operators.sequences import State, Unfinished, search
 from riverrun.operators.waiting_records import WaitingRecords
 from riverrun.processor.handlers import DropReason
 from riverrun.records import ValueAndTimestamp
@@ -31,11 +33,12 @@ if TYPE_CHECKING:
     from riverrun.operators.late_records import Refused
     from riverrun.operators.sequences import Sequel, Taken
     from riverrun.processor.operator import OperatorContext
-    from riverrun.records import Headers
+    from riverrun.records import Headers, RecordMetadata
     from riverrun.state.store_types import KeyValueStore
 
 _HEAD = struct.Struct(">qI")
 _BITS = struct.Struct(">I")
+_time = attrgetter("time")
 
 
 class Candidate(NamedTuple):
@@ -185,7 +188,8 @@ class StreamMatch:
             self._end_until(waited.timestamp)
             (bits,) = _BITS.unpack_from(waited.value)
             record = Candidate(waited.timestamp, bits, waited.value[_BITS.size :])
-            self._context.acting_at(waited.timestamp, partial(self._take, waited.key, record, waited.headers))
+            take = partial(self._take, waited.key, record, waited.headers, waited.place)
+            self._context.acting_at(waited.timestamp, take)
         self._end_until(settled)
 
     def _end_until(self, now_ms: int) -> None:
@@ -202,30 +206,52 @@ class StreamMatch:
             else:
                 self._due.add(key_bytes, end_ms)
 
-    def _take(self, key: Any, record: Candidate, headers: Headers) -> None:
-        """Add a record to those of its key, unless it changes nothing there."""
+    def _take(self, key: Any, record: Candidate, headers: Headers, place: RecordMetadata | None = None) -> None:
+        """Add a record to those of its key, unless it changes nothing there; one that has waited has a `place`."""
         row = self._store.get(key)
         known = () if row is None else row.value
         if record.bits or (known and known[-1].bits):
-            self._search(key, self._keys.serialize(key), (*known, record), record.time, headers)
+            key_bytes, is_kept = self._keys.serialize(key), row is not None
+            self._search(key, key_bytes, (*known, record), record.time, headers, place, is_kept=is_kept)
 
-    def _search(self, key: Any, key_bytes: bytes, known: Candidates, now_ms: int, headers: Headers) -> None:
-        """Forward the matches that are certain at a time, and keep the records from the first one that may begin another."""
-        within_ms = self._matching.within_ms
-        while known:
-            end_ms = known[0].time + within_ms
-            bits = [each.bits for each in known if each.time < end_ms]
-            found = search(self._matching.sequel, bits, is_over=now_ms >= end_ms)
+    def _search(
+        self,
+        key: Any,
+        key_bytes: bytes,
+        known: Candidates,
+        now_ms: int,
+        headers: Headers,
+        place: RecordMetadata | None = None,
+        *,
+        is_kept: bool = True,
+    ) -> None:
+        """Forward the matches that are certain at a time, and keep the records from the first one that may begin another.
+
+        `is_kept` says that the key has a row.
+        """
+        forward = self._context.forward if place is None else partial(self._context.forward_as, place)
+        within_ms, bits = self._matching.within_ms, [each.bits for each in known]
+        first, among, inside, failed = 0, (False, -1), bits, set[State]()
+        while first < len(known):
+            end_ms = known[first].time + within_ms
+            is_over = now_ms >= end_ms
+            until = bisect_left(known, end_ms, key=_time) if is_over else len(known)
+            if among != (is_over, until):
+                # Searches of the same records share what has failed: otherwise each record might take as long as all of them.
+                among, inside, failed = (is_over, until), bits[:until], set()
+            found = search(self._matching.sequel, inside, is_over=is_over, first=first, seen=failed)
             if found is Unfinished.OPEN:
                 break
             if isinstance(found, Unfinished):
-                known = known[1:]
+                first += 1
                 continue
-            self._context.forward(key, self._named(key, known, found), now_ms, headers)
-            known = known[found[-1][0] + 1 :]
-        self._store.put(key, ValueAndTimestamp(known, known[0].time) if known else None)
-        if known:
-            self._due.add(key_bytes, known[0].time + within_ms)
+            forward(key, self._named(key, known, found), now_ms, headers)
+            first = found[-1][0] + 1
+        if kept := known[first:]:
+            self._store.put(key, ValueAndTimestamp(kept, kept[0].time))
+            self._due.add(key_bytes, kept[0].time + within_ms)
+        elif is_kept:
+            self._store.put(key, None)
 
     def _named(self, key: Any, known: Candidates, taken: Taken) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = {name: [] for name in self._names}

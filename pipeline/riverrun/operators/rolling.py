@@ -112,18 +112,22 @@ class StreamRolling:
             in_order = self._store.fetch_range(key, first, timestamp)
             return [self._read(key, each, time) for time, values in in_order for each in values], []
         found: list[tuple[bytes, int]] = []
-        # Of the records up to this time, later windows have no more than the last ones, and the current one may be the last.
         settled, gone = self._observed - self.windows.grace_ms, list[int]()
+        # Others may still come between these, so all of them stay; the window needs the last ones.
+        for time, values in self._store.backward_fetch_range(key, max(first, settled + 1), timestamp):
+            if len(found) >= most - 1:
+                break
+            found += [(each, time) for each in reversed(values)]
+        # Of those up to this time, later windows have no more than the last ones, and the current one may be the last.
         known = int(timestamp <= settled)
-        for time, values in self._store.backward_fetch_range(key, 0, timestamp):
+        for time, values in self._store.backward_fetch_range(key, 0, settled):
             if time >= first and len(found) < most - 1:
                 found += [(each, time) for each in reversed(values)]
             elif known >= most - 1:
                 gone.append(time)
             elif time < first:
                 break
-            if time <= settled:
-                known += len(values)
+            known += len(values)
         return [self._read(key, each, time) for each, time in reversed(found[: most - 1])], gone
 
     def _keep(self, key: Any, data: bytes, timestamp: int, gone: Iterable[int]) -> None:

@@ -113,7 +113,7 @@ class Reach:
     """Distance in time between rows of a table and the records that they are computed from.
 
     Args:
-        kept_ms: How far before a range the records of its rows may lie, ms: the longest retention of their stores.
+        kept_ms: How far before a range the records of its rows may lie, ms: all that stores keep on one way.
         grace_ms: Time after its end in which a window may change, ms; None if there are no windows.
         needs_all: Whether its rows follow from all records of the inputs.
         is_final: Whether some of its rows are written only when their window closes.
@@ -194,7 +194,7 @@ def _reach(topology: Topology, topic: str, *, from_beginning: bool) -> Reach:
     if topology.global_stores:
         message = f"{topic} may depend on a global table, whose rows of that time are no longer known"
         raise ReleaseError(message, hint=_RELEASE)
-    reach = Reach((topic,))
+    reach = Reach((topic,), _kept_ms(topology, topic))
     for node in _above(topology, topic):
         if node.is_users_own:
             message = f"{topic} depends on a processor of your own, {node.name}, which may remember earlier records"
@@ -207,7 +207,7 @@ def _reach(topology: Topology, topic: str, *, from_beginning: bool) -> Reach:
             reach |= Reach((topic,), needs_all=True)
         for store in _stores_of(topology, node):
             if store.kind in _WINDOWS:
-                reach |= Reach((topic,), kept_ms=store.retention_ms, is_final=store.emits_final)
+                reach |= Reach((topic,), is_final=store.emits_final)
             elif store.kind in _REBUILT and from_beginning:
                 reach |= Reach((topic,), needs_all=True)
             else:
@@ -217,6 +217,21 @@ def _reach(topology: Topology, topic: str, *, from_beginning: bool) -> Reach:
         if isinstance(operator, StreamWindowAggregate | StreamSlidingWindowAggregate):
             reach |= Reach((topic,), grace_ms=operator.grace_ms)
     return reach
+
+
+def _kept_ms(topology: Topology, topic: str) -> int:
+    """Return how far before a topic's records those that they follow from may lie, ms: each store on the way adds to it."""
+    stores = {name: found for sub in topology.sub_topologies() for name, found in sub.store_access.items()}
+    kept, written = dict[str, int](), dict[str, int]()
+    # Parents come before their children, and sinks before the sources of their repartition topics.
+    for node in topology.nodes.values():
+        internal = topology.repartition_topics.keys() & node.topics if isinstance(node, SourceNode) else ()
+        before = max((*(kept[name] for name in node.parents), *(written.get(each, 0) for each in internal)), default=0)
+        own = (topology.stores[name] for name in stores.get(node.name, ()))
+        kept[node.name] = before + max((store.retention_ms for store in own if store.kind in _WINDOWS), default=0)
+        if isinstance(node, SinkNode) and isinstance(node.topic, str):
+            written[node.topic] = max(written.get(node.topic, 0), kept[node.name])
+    return written.get(topic, 0)
 
 
 def _above(topology: Topology, topic: str) -> Iterator[ProcessorNode]:

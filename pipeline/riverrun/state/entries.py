@@ -60,6 +60,13 @@ class ChangedKeys:
         if at == len(known) or known[at] != store_key:
             known.insert(at, store_key)
 
+    def discard(self, key: bytes, store_key: bytes) -> None:
+        """Forget a store key that is in no table: it was written and deleted since the last commit."""
+        known = self._by_key.get(key, [])
+        at = bisect_left(known, store_key)
+        if at < len(known) and known[at] == store_key:
+            del known[at]
+
     def clear(self) -> None:
         self._by_key.clear()
 

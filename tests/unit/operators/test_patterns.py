@@ -14,8 +14,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from riverrun import JSON, STRING, Consumed, Materialized, Named, Pattern, Produced, StreamsBuilder, col
+from riverrun import (
+    JSON,
+    STRING,
+    Consumed,
+    Materialized,
+    Named,
+    Pattern,
+    Processor,
+    ProcessorContext,
+    Produced,
+    Record,
+    StreamsBuilder,
+    col,
+)
 from riverrun.errors import TopologyError
+from riverrun.operators.patterns import Candidate, candidates
+from riverrun.records import RawRecord
 from riverrun.testing import TopologyTestDriver
 from tests.unit.operators.restarting import Restartable
 from tests.unit.operators.test_sequences import preferred, sequels
@@ -197,6 +212,28 @@ def test_a_match_has_the_headers_of_the_record_that_completes_it() -> None:
         assert (list(found.headers), found.timestamp) == ([("n", b"2")], 2)
 
 
+class Places(Processor[str, Any]):
+    """Forwards the offset of the input record that is the current one."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record[str, Any]) -> None:
+        assert self.context.record_metadata is not None
+        self.context.forward(record.with_value(str(self.context.record_metadata.offset)))
+
+
+@pytest.mark.parametrize("grace", [0, 10])
+def test_a_match_has_the_place_of_the_record_that_completes_it(grace: int) -> None:
+    builder = StreamsBuilder()
+    found = builder.stream("in", TEXTS).match(FAILED, within=ms(100), grace=ms(grace))
+    found.process(Places).to("out", Produced(STRING, STRING))
+    with TopologyTestDriver(builder.build()) as driver:
+        for time, value in enumerate(["f", "f", "i", "-", "-"]):
+            driver.input_topic("in", STRING, STRING).pipe_input("ann", value, timestamp=10 * time)
+        assert driver.output_topic("out", STRING, STRING).read_values_to_list() == ["2"]
+
+
 def test_predicates_may_take_the_key_or_be_expressions() -> None:
     builder = StreamsBuilder()
     paid = builder.stream("in", Consumed(STRING, JSON))
@@ -235,6 +272,26 @@ def test_records_that_cannot_matter_are_not_kept() -> None:
         (row,) = driver.read_raw("app-seen-changelog")
     assert row.value is not None
     assert row.value[:5] == b"\1" + (2).to_bytes(4)
+
+
+def test_a_record_that_begins_nothing_writes_nothing() -> None:
+    with TopologyTestDriver(matched(FAILED, 100, 0, caching=False), application_id="app") as driver:
+        for time, value in enumerate(["i", "i", "f", "f", "i", "i"]):
+            driver.input_topic("in", STRING, STRING).pipe_input("a", value, timestamp=time)
+        log = driver.read_raw("app-seen-changelog")
+    # The two that fail, and the end of their match.
+    assert [record.value is None for record in log] == [False, False, True]
+
+
+@pytest.mark.parametrize("later", [("a", 30_000, b"."), ("z", 200_000, b".")], ids=["broken", "over"])
+def test_many_records_are_given_up_in_the_time_of_one_search(later: Row) -> None:
+    row = Pattern.begin("up", has("u")).one_or_more().consecutive().next("down", has("d"))
+    task = Restartable(matched(row, 100_000, 0))
+    many = candidates(STRING).serialize(tuple(Candidate(5, 1, b"u") for _ in range(20_000)))
+    log = task.topics.logs.setdefault("app-seen-changelog", [])
+    log.append(RawRecord(b"a", many, 5, 0))
+    task.run(later)
+    assert [record.value for record in log] == [many, None]
 
 
 def test_a_new_key_is_repartitioned_and_names_are_the_users() -> None:

@@ -32,6 +32,8 @@ from riverrun import (
     Sum,
 )
 from riverrun.errors import TopologyError
+from riverrun.operators import rolling
+from riverrun.serde.internal import decode_list
 from riverrun.testing import TopologyTestDriver
 from tests.unit.operators.restarting import Restartable
 
@@ -134,6 +136,21 @@ def test_what_no_later_window_needs_is_deleted() -> None:
         rows[record.key] = record.value
     # The last two of those that no record can come before any more, and all that followed.
     assert sorted(int.from_bytes(key[1:9]) for key, value in rows.items() if key and value) == [480, 485, 490, 495]
+
+
+def test_a_window_of_few_records_reads_few_of_those_within_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[bytes]()
+
+    def noted(data: bytes) -> list[bytes]:
+        read.append(data)
+        return decode_list(data)
+
+    monkeypatch.setattr(rolling, "decode_list", noted)
+    task = Restartable(listed(RollingWindows.of(ms(1000), records=2)))
+    task.run(*[("a", time, b"x") for time in range(100)])
+    assert [record.value for record in task.written()][-2:] == [b"xx", b"xx"]
+    # The last one, and one more until the window is seen to be full.
+    assert len(read) <= 200
 
 
 def test_of_equal_times_no_more_are_kept_than_a_window_has() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from riverrun.operators.sequences import Element, Sequel, Taken, Unfinished, search
+from riverrun.operators.sequences import Element, Sequel, State, Taken, Unfinished, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,6 +139,26 @@ def test_what_is_decided_stays_whatever_comes_later(case: tuple[Sequel, list[int
     if found is not Unfinished.OPEN:
         assert search(sequel, records + later, is_over=True) == found
         assert search(sequel, records, is_over=True) == found
+
+
+@settings(max_examples=400)
+@given(cases(), st.booleans())
+def test_searches_that_share_what_has_failed_find_what_others_find(
+    case: tuple[Sequel, list[int]], is_over: bool
+) -> None:
+    sequel, records = case
+    first, failed = 0, set[State]()
+    while first < len(records):
+        found = search(sequel, records, is_over=is_over, first=first, seen=failed)
+        alone = search(sequel, records[first:], is_over=is_over)
+        if isinstance(found, Unfinished):
+            assert alone is found
+            first += 1
+        else:
+            assert alone == tuple((at - first, element) for at, element in found)
+            first = found[-1][0] + 1
+        if found is Unfinished.OPEN:
+            break
 
 
 def test_a_search_takes_time_in_proportion_to_its_records() -> None:

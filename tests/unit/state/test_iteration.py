@@ -44,6 +44,18 @@ def test_windows_come_by_segment_then_key_and_backwards_in_exactly_the_other_ord
     assert list(windows.backward_all()) == expected[::-1]
 
 
+def test_windows_that_came_and_went_since_the_last_commit_are_not_looked_at(windows: Any) -> None:
+    assert list(windows.fetch_range("a", 0, 9 * MINUTE)) == [A1[1:], A6[1:]]
+    for minute in (2, 3, 4):
+        windows.put("a", minute, minute * MINUTE)
+        windows.put("a", None, minute * MINUTE)
+    windows.put("a", 3, 3 * MINUTE)
+    windows.put("a", None, MINUTE)
+    assert list(windows.fetch_range("a", 0, 9 * MINUTE)) == [(3 * MINUTE, 3), A6[1:]]
+    noted = windows._changed.of(b"a", b"a", b"b")
+    assert [int.from_bytes(store_key[1:9]) // MINUTE for store_key in noted] == [0, 1, 3]
+
+
 @pytest.mark.parametrize(("first", "last"), [(0, 20), (1, 6), (1, 5), (7, 8), (6, 1)])
 def test_windows_of_a_time_range_count_by_their_start_both_ends_inclusive(windows: Any, first: int, last: int) -> None:
     time_from, time_to = first * MINUTE, last * MINUTE

@@ -78,9 +78,12 @@ class WindowStateStore:
         if not kept.first <= window_start < kept.end and not kept.takes(window_start):
             return
         store_key = self._store_key(key, window_start)
-        if self._changed.is_kept:
-            self._changed.add(store_key[: -WINDOW_SUFFIX.size], store_key)
         context, cache = self._context, self._cache
+        if self._changed.is_kept:
+            # Or searches of a key whose windows come and go would look at all that went since the last commit.
+            is_gone = value is None and cache is None and self._segments.get(store_key, window_start) is None
+            note = self._changed.discard if is_gone else self._changed.add
+            note(store_key[: -WINDOW_SUFFIX.size], store_key)
         if cache is None:
             data = None if value is None else self._codec.encode(key, value)
             self._core.write(store_key, data, context.timestamp)

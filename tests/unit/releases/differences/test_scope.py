@@ -25,6 +25,8 @@ from riverrun import (
     Processor,
     ProcessorContext,
     Produced,
+    Repartitioned,
+    RollingWindows,
     Serde,
     SessionWindows,
     SlidingWindows,
@@ -98,6 +100,21 @@ def test_rows_of_a_stretch_of_time_are_computed_from_records_of_about_that_time(
     found = require_repairable(application(build, **outputs), MINUTES_2_TO_4)
     assert (found.topics, found.grace_ms) == (reach.topics, reach.grace_ms)
     assert found.kept_ms >= reach.kept_ms
+
+
+def rolled(stream: Any, hours: int) -> Any:
+    rolling = RollingWindows.of(timedelta(hours=hours), grace=timedelta(0))
+    return stream.group_by_key(Grouped(STRING, STRING)).windowed_by(rolling).reduce(lambda one, two: one + two)
+
+
+def test_windows_one_after_the_other_need_the_records_of_all() -> None:
+    def build(builder: StreamsBuilder) -> None:
+        views = builder.stream("views", Consumed(STRING, STRING))
+        rekeyed = rolled(views, 2).select_key(lambda _key, value: value).repartition(Repartitioned(STRING, STRING))
+        rolled(rekeyed, 3).merge(rolled(views, 1)).to("out", Produced(STRING, STRING))
+
+    found = require_repairable(application(build, out=OutputKind.TABLE), MINUTES_2_TO_4)
+    assert found.kept_ms == 5 * 3_600_000 + 2
 
 
 class Remembering(Processor[str, str]):

@@ -219,7 +219,7 @@ def test_a_replaced_pod_finds_its_tasks_and_its_state(pods: list[Pod], broker: B
 
 
 def lags(broker: Broker, app: str) -> dict[str, int]:
-    """What the triggers measure: how far the ends of topics are beyond the offsets of the group, by topic."""
+    """Return what the triggers measure: how far the ends of topics are beyond the offsets of the group, by topic."""
     topics = [trigger["topic"].replace("delays-v1", f"{app}-v1") for trigger in TRIGGERS]
     admin = broker.admin()
     tps = [TopicPartition(topic, number) for topic in topics for number in range(4)]

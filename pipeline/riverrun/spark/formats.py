@@ -98,8 +98,8 @@ def named(attempt: str) -> str:
 def saved(writer: Any, spark: Any, directory: str, attempt: str) -> SavedFiles:
     """Save a frame to a directory, with files whose names have the id of an attempt, 32 hexadecimal digits.
 
-    If two writers write to one directory at the same time, Spark completes their files together, and the first to end deletes
-    what the other one has not completed.
+    If two writers write to one directory at the same time, Spark completes their files together. The first to end deletes what
+    the other one has not completed.
     """
     name = named(attempt)
     writer.option(_BASENAME, name).save(directory)

@@ -232,7 +232,7 @@ class Refusing:
         return Fault(refusal=KafkaError.TOPIC_AUTHORIZATION_FAILED) if request == self.refused else None
 
 
-def test_a_missing_offset_is_not_forgotten_because_brokers_do_not_say_which_they_have() -> None:
+def test_a_missing_offset_is_told_though_brokers_do_not_say_which_exist() -> None:
     faults = Refusing()
     brokers = memory_cluster(faults)
     log = new_partition(brokers, "in")

@@ -424,14 +424,22 @@ PLANTS = (
     _plant(
         "shortened-logs-are-read",
         "An offset that a shortened log lacked counts as there once the log has grown over it.",
-        (_CONSUMER, "missed is not None and missed < asked", "True"),
+        (
+            _CONSUMER,
+            "            if not low <= asked",
+            "            if low <= asked <= high:\n                return\n            if not low <= asked",
+        ),
         tests="simulation/test_logs.py",
         remark="No log is shortened.",
     ),
     _plant(
         "uncommitted-records-are-read",
         "Consumers read records of transactions that were aborted or are open.",
-        (_CONSUMER, '    "isolation.level": "read_committed",\n', '    "isolation.level": "read_uncommitted",\n'),
+        (
+            _CONSUMER,
+            "            if not low <= asked",
+            "            if low <= asked <= high:\n                return\n            if not low <= asked",
+        ),
         tests="simulation/test_projects.py hosting/tasks",
     ),
     _plant(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -449,6 +450,65 @@ def test_an_export_that_hung_while_another_one_wrote_its_batch_adds_nothing(
     assert sorted(r.value for r in found) == [f"v{n}" for n in range(10)]
 
 
+def test_an_export_that_began_late_leaves_what_another_one_has_written(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"v", 1)])
+    spec, has_noted, may_write = ExportSpec(unique, str(tmp_path / "out"), "json"), Event(), Event()
+
+    def late(*arguments: Any) -> Any:
+        has_noted.set()
+        assert may_write.wait(60)
+        return records_of(*arguments)
+
+    with ThreadPoolExecutor(1) as threads, monkeypatch.context() as patched:
+        records_of = exports.records_of
+        patched.setattr(exports, "records_of", late)
+        first = threads.submit(run_export, spec, broker.admin(), spark)
+        assert has_noted.wait(60)
+        patched.undo()
+        run_export(spec, broker.admin(), spark)
+        may_write.set()
+        with pytest.raises(RangeError, match="it also runs elsewhere"):
+            first.result()
+    assert [row.value for row in spark.read.json(spec.target).collect()] == ["v"]
+
+
+def test_an_export_that_another_one_has_disturbed_is_not_called_done(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create(2, unique)
+    broker.write(unique, [(b"%d" % n, b"v%d" % n, n + 1) for n in range(10)])
+    spec, admin, read = ExportSpec(unique, str(tmp_path / "out"), "json"), broker.admin(), exports.records_of
+    with ThreadPoolExecutor(2) as threads, monkeypatch.context() as patched:
+        hanging = [tmp_path / "first", tmp_path / "second"]
+        attempts = []
+        for each in hanging:
+            patched.setattr(exports, "records_of", hung(read, each))
+            attempts.append(threads.submit(run_export, spec, admin, spark))
+            until(each.exists, "began with the second partition")
+        patched.undo()
+        # The end of the first one deletes the temporary files of the second one, too.
+        for each, attempt in zip(hanging, attempts, strict=True):
+            each.unlink()
+            with pytest.raises(RangeError, match="it also runs elsewhere"):
+                attempt.result()
+    run_export(spec, admin, spark)
+    assert sorted(row.value for row in spark.read.json(spec.target).collect()) == [f"v{n}" for n in range(10)]
+
+
+def test_an_export_is_done_where_spark_does_not_let_its_files_be_named(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"v", 1)])
+    monkeypatch.setattr(formats, "_BASENAME", "no.such.setting")
+    spec = ExportSpec(unique, str(tmp_path / "out"), "json")
+    assert run_export(spec, broker.admin(), spark).written == 1
+    assert write_store(spark.range(3), str(tmp_path / "store"), "json", {}) == 3
+
+
 def hung(records_of: Callable[..., Any], hanging: Path) -> Callable[..., Any]:
     """Let the second task of a batch hang before it reads, for as long as a file exists."""
 
@@ -487,6 +547,22 @@ def test_files_that_another_attempt_has_added_are_replaced_by_the_next_export(
     assert [row.value for row in spark.read.json(spec.target).collect()] == ["v"]
 
 
+def test_a_store_whose_files_another_export_has_deleted_is_not_called_written(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = formats.listing
+
+    def less(session: Any, place: str, options: Any) -> Any:
+        max(Path(place).glob("part-*")).unlink()
+        return listing(session, place, options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(formats, "listing", less)
+        with pytest.raises(ConfigError, match=r"Another process has written to .*/store at the same time"):
+            write_store(spark.range(3, numPartitions=2), str(tmp_path / "store"), "json", {})
+    assert write_store(spark.range(3, numPartitions=2), str(tmp_path / "store"), "json", {}) == 3
+
+
 def test_a_store_that_two_exports_write_at_once_is_not_called_written(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,7 +576,6 @@ def test_a_store_that_two_exports_write_at_once_is_not_called_written(
         patched.setattr(formats, "listing", late)
         with pytest.raises(ConfigError, match=r"Another process has written to .*/store at the same time"):
             write_store(spark.range(3), str(target), "json", {})
-    assert spark.read.json(str(target)).count() == 2  # of the other one
     assert write_store(spark.range(3), str(target), "json", {}) == 3
     assert spark.read.json(str(target)).count() == 3
 

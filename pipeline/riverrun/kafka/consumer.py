@@ -288,20 +288,17 @@ class RecordConsumer:
         `rd_kafka_offset_reset`: version 0). Such an error says nothing about the position now.
         """
         asked = self._assigned.get(tp)
-        if asked is None:
+        # Fetches only move forwards, so an error of a smaller offset is of an earlier assignment.
+        if asked is None or (missed is not None and missed < asked):
             return
-        with mapped_errors(f"look up the offsets of {tp}"):
+        # The log may have grown over the position since. A new leader with another log is reported without an offset.
+        message = f"{tp} was shorter than what had been read or committed, up to offset {missed or asked}"
+        hint = _SHORTENED
+        # Without an answer, too: nothing would tell of the loss again.
+        with suppress(KafkaException):
             low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
-        message, hint = f"{tp} has offsets {low} to {high}; offset {asked} does not exist", _GONE
-        if low <= asked <= high:
-            # Fetches only move forwards, and retention deletes from the front: the error is of an earlier assignment.
-            if missed is not None and missed < asked:
-                return
-            # The log may have grown over the position since. A new leader with another log is reported without an offset.
-            message, hint = (
-                f"{tp} was shorter than what had been read or committed, up to offset {missed or asked}",
-                _SHORTENED,
-            )
+            if not low <= asked <= high:
+                message, hint = f"{tp} has offsets {low} to {high}; offset {asked} does not exist", _GONE
         # `_read_again` must not assign it once more: it would only fail again.
         self.unassign([tp])
         raise MissingOffsetError(message, topic=tp.topic, partition=tp.partition, hint=hint)

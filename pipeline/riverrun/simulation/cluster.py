@@ -262,7 +262,9 @@ class Cluster:
 
     def _forget(self) -> None:
         # Their finalizers hold consumers, which hold the brokers and so this cluster: together they would live for ever.
-        del self._admin, self._producer
+        for name in ("_admin", "_producer"):
+            # An error while it was entered counts, not that there is none yet.
+            vars(self).pop(name, None)
 
     def _close_producer(self) -> None:
         if not self.turns.is_stuck:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ConfigError
@@ -19,6 +20,7 @@ _WRITTEN = {
 """Options with which Spark writes everything that it is given."""
 _BASENAME = "mapreduce.output.basename"
 """Hadoop's setting for how the names of written files begin."""
+_NAMED = re.compile("/part-[0-9a-f]{32}-")
 _BUILT_IN = ("avro", "binaryfile", "csv", "json", "jdbc", "orc", "parquet", "text", "xml")
 _JARS = ("spark.jars", "spark.driver.extraClassPath", "spark.remote")
 """Settings that may add formats."""
@@ -70,15 +72,42 @@ def listing(spark: Any, path: str, options: Mapping[str, str]) -> Any:
     return spark.read.format("binaryFile").options(**options).load(path)
 
 
-def saved(writer: Any, spark: Any, directory: str, name: str) -> tuple[list[str], list[str]]:
-    """Replace a directory with files whose names begin with a name; return these, and all others that are there now.
+@dataclass(frozen=True, slots=True)
+class SavedFiles:
+    """The files of a directory after a writer has ended there.
 
-    Spark completes the files of two writers together if they write to one directory at the same time.
+    Args:
+        own: The names begin as that writer's do; empty where Spark does not let files be named.
+        others: Those of other writers.
     """
-    writer.mode("overwrite").option(_BASENAME, name).save(directory)
+
+    own: Sequence[str]
+    others: Sequence[str]
+
+    @property
+    def partitions(self) -> set[int]:
+        """Return the partitions of the frame that have files."""
+        return {int(file.rsplit("/", 1)[1].split("-")[2]) for file in self.own}
+
+
+def named(attempt: str) -> str:
+    """Return how the names of an attempt's files begin."""
+    return f"part-{attempt}"
+
+
+def saved(writer: Any, spark: Any, directory: str, attempt: str) -> SavedFiles:
+    """Save a frame to a directory, with files whose names have the id of an attempt, 32 hexadecimal digits.
+
+    If two writers write to one directory at the same time, Spark completes their files together. The first to end deletes what
+    the other one has not completed.
+    """
+    name = named(attempt)
+    writer.option(_BASENAME, name).save(directory)
     files = listing(spark, escaped(directory), {"recursiveFileLookup": "true"}).inputFiles()
     own = [file for file in files if f"/{name}-" in file]
-    return own, [file for file in files if f"/{name}-" not in file]
+    # Spark of some vendors names files by itself: there, all files are this writer's as far as can be told.
+    others = [file for file in files if file not in own and (own or _NAMED.search(file))]
+    return SavedFiles(own, others)
 
 
 def remove(spark: Any, files: Sequence[str]) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 PARQUET = ".parquet"
 _UNFINISHED = ".part"
+_ANY_ID = "[0-9a-f]" * 32
 # Written as `sha256sum` does. Readers of directories of Parquet files skip names that begin with `_`.
 _SUMS = "_SHA256SUMS"
 # The file may be anyone's: a larger one is not read.
@@ -134,10 +135,8 @@ def _sum_of(path: Path) -> str:
 def _left_at(target: Path, *, is_file: bool) -> list[Path]:
     """Return what exports that died have left at a target; refuse one with anything else."""
     if is_file:
-        found = [
-            *target.parent.glob(f"{glob.escape(target.stem)}.*{_UNFINISHED}"),
-            *([target] if target.exists() else []),
-        ]
+        left = target.parent.glob(f"{glob.escape(target.stem)}.{_ANY_ID}{_UNFINISHED}")
+        found = [*left, *([target] if target.exists() else [])]
     else:
         found = [*target.iterdir()] if target.is_dir() else [target] if target.exists() else []
     if any(each.suffix != _UNFINISHED and each.name != _SUMS for each in found):

@@ -19,9 +19,9 @@ from riverrun.hosting.snapshots import usable_snapshots
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.runtime.layout import changelog_name
 from riverrun.spark.columns import spark_schema, with_variants
-from riverrun.spark.databases import has_jvm, with_driver
+from riverrun.spark.databases import with_driver
 from riverrun.spark.failures import complaint, on_executor, spark_failures
-from riverrun.spark.formats import has_files, remove, saved
+from riverrun.spark.formats import has_files, saved
 from riverrun.spark.past_stores import rows_at
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import DONE, RunLog
@@ -139,7 +139,7 @@ def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) 
             if kind == "jdbc":
                 writer.options(**with_driver(options)).option("dbtable", target).save()
             elif has_files(kind):
-                _replace_files(writer, frame.sparkSession, target)
+                _replace_files(writer, frame, target)
             else:
                 writer.save(target)
             rows: int = frame.count()
@@ -151,12 +151,14 @@ def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) 
         frame.unpersist()
 
 
-def _replace_files(writer: Any, spark: Any, target: str) -> None:
-    own, others = saved(writer, spark, target, f"part-{uuid.uuid4().hex}")
-    if others:
-        if has_jvm(spark):
-            remove(spark, own)
-        message = f"Another process has written to {target} at the same time: {others[0]}"
+def _replace_files(writer: Any, frame: Any, target: str) -> None:
+    from pyspark.sql import functions as f
+
+    files = saved(writer, frame.sparkSession, target, uuid.uuid4().hex)
+    # Another one may have deleted files before they were complete, which Spark does not notice.
+    filled = {row[0] for row in frame.select(f.spark_partition_id()).distinct().collect()} if files.own else set()
+    if files.others or filled - files.partitions:
+        message = f"Another process has written to {target} at the same time"
         raise ConfigError(message, hint="Export again when the other one has ended: that replaces all files.")
 
 

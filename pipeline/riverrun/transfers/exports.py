@@ -9,7 +9,7 @@ targets without directories (`jdbc`), one transaction writes a batch together wi
 from __future__ import annotations
 
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from riverrun.serde.exact_values import micros
 from riverrun.spark.columns import TIME, FrameColumn, array
 from riverrun.spark.databases import has_jvm, refusal
 from riverrun.spark.failures import complaint, on_executor, spark_failures
-from riverrun.spark.formats import escaped, has_files, listing, remove, saved, writer_options
+from riverrun.spark.formats import escaped, has_files, listing, named, remove, saved, writer_options
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import lazily
 from riverrun.spark.tasks.work import admin_here
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from riverrun.kafka.door import Kafka
     from riverrun.kafka.tombstones import Incomplete
     from riverrun.serde.api import Serde
+    from riverrun.spark.formats import SavedFiles
 
 _RECORDS_PER_TASK = 100_000
 _RECORD = (
@@ -207,10 +208,11 @@ def run_export(
     done, session = [], lazily(spark)
     if not last.is_done:
         check_ranges(admin, last.ranges)
+        began = session()
         # An earlier attempt may only hang: it takes its files back when it finds that there is another one.
         again = replace(last, attempt=uuid.uuid4().hex)
         _note(topic, spec, again, last)
-        done.append(_write(spec, again, admin.kafka, session(), topic, typed))
+        done.append(_write(spec, again, admin.kafka, began, topic, typed, mode="overwrite"))
         on_batch(RunRange(last.ranges))
         last = done[-1].batch or last
     new = _next_batch(spec, last, admin)
@@ -218,7 +220,8 @@ def run_export(
         _check_free(spec, new, session())
         # Before any row: an attempt that fails is repeated with the same range.
         _note(topic, spec, new, last)
-        done.append(_write(spec, new, admin.kafka, session(), topic, typed))
+        # The directory is free, or another attempt has begun meanwhile, whose files are left alone.
+        done.append(_write(spec, new, admin.kafka, session(), topic, typed, mode="append"))
         on_batch(RunRange(new.ranges))
     batch = done[-1].batch if done else None
     return ExportSummary(batch, sum(each.read for each in done), sum(each.written for each in done))
@@ -378,8 +381,10 @@ def _write(
     spark: Any,
     topic: ControlTopic,
     typed: TypedRecords | None,
+    *,
+    mode: str,
 ) -> ExportSummary:
-    """Write a batch, and record that it is done."""
+    """Write a batch, and record that it is done. `mode` is about files that are there already."""
     # Spark Connect has no accumulators, so progress is not shown there.
     counted = spark.sparkContext.accumulator(0) if is_followed() and has_jvm(spark) else None
     records = records_of(spec, batch, kafka, spark, counted, typed)
@@ -388,7 +393,9 @@ def _write(
         polling_progress(f"export {spec.id}", lambda: (counted.value if counted else 0, offsets)),
         _told(spec, batch, records),
     ):
-        written = _into_table(spec, batch, records) if spec.has_tables else _into_files(spec, batch, records, topic)
+        written = (
+            _into_table(spec, batch, records) if spec.has_tables else _into_files(spec, batch, records, topic, mode)
+        )
     done = replace(batch, is_done=True)
     _note(topic, spec, done, batch)
     return ExportSummary(done, *written)
@@ -399,8 +406,8 @@ def _note(topic: ControlTopic, spec: ExportSpec, batch: ExportBatch, last: Expor
     topic.write(spec.id, {spec.id: msgspec.json.encode(asdict(batch))}, lambda: _check(topic, spec.id, last))
 
 
-def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any, topic: ControlTopic) -> WrittenRows:
-    """Write the directory of a batch, and replace its content."""
+def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any, topic: ControlTopic, mode: str) -> WrittenRows:
+    """Write the directory of a batch."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -409,36 +416,43 @@ def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any, topic: Contr
     writer, directory = frame.write.format(spec.format), _directory(spec, batch)
     writer.options(**writer_options(spec.format, spec.options))
     if has_files(spec.format):
-        own, others = saved(writer, frame.sparkSession, directory, _basename(batch))
-        _check_alone(spec, batch, frame.sparkSession, topic, own, others)
+        files = saved(writer.mode(mode), frame.sparkSession, directory, batch.attempt)
+        _check_alone(spec, batch, frame.sparkSession, topic, files)
     else:
         writer.mode("overwrite").save(directory)
     rows = observed.get["rows"]
     return WrittenRows(rows, rows)
 
 
-def _check_alone(
-    spec: ExportSpec, batch: ExportBatch, spark: Any, topic: ControlTopic, own: Sequence[str], others: Sequence[str]
-) -> None:
+def _check_alone(spec: ExportSpec, batch: ExportBatch, spark: Any, topic: ControlTopic, files: SavedFiles) -> None:
     """Check that one attempt alone has written the files of a batch."""
     try:
         _check(topic, spec.id, batch)
     except RangeError as error:
+        if not _is_left_to_another(spec, batch, topic) or not files.others:
+            raise
         if not has_jvm(spark):
-            hint = f"Delete the files {_basename(batch)}-* in {_directory(spec, batch)}: the other one has their records, too."
-            raise RangeError(error.message, hint=hint) from error
-        remove(spark, own)
+            place = f"{named(batch.attempt)}-* in {_directory(spec, batch)}"
+            raise RangeError(
+                error.message, hint=f"Delete the files {place}: the other one has their records, too."
+            ) from error
+        remove(spark, files.own)
         raise
-    if others:
+    if files.others:
         message = (
             f"Another attempt at batch {batch.number} of export {spec.id} has added files to {_directory(spec, batch)}"
         )
         raise RangeError(message, hint="Make sure that it has ended, then export again: that replaces all of them.")
 
 
-def _basename(batch: ExportBatch) -> str:
-    """Return how the names of files begin that an attempt writes."""
-    return f"part-{batch.attempt}"
+def _is_left_to_another(spec: ExportSpec, batch: ExportBatch, topic: ControlTopic) -> bool:
+    """Return whether another attempt has completed a batch; one that still writes can do so no more."""
+    while (found := _last(topic, spec.id)).number == batch.number and not found.is_done:
+        # Its files may lack rows: Spark deletes what others have not completed. The next attempt replaces all files.
+        with suppress(RangeError):
+            _note(topic, spec, replace(found, attempt=uuid.uuid4().hex), found)
+            return False
+    return True
 
 
 def _into_table(spec: ExportSpec, batch: ExportBatch, records: Any) -> WrittenRows:

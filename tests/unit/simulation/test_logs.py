@@ -14,8 +14,9 @@ from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import RawRecord, TopicPartition
+from riverrun.simulation.faults import Fault
 from riverrun.simulation.settings import TOPIC_DEFAULTS
-from tests.clusters import delivery_codes, new_partition, owner, raised_code, send, until_end
+from tests.clusters import delivery_codes, memory_cluster, new_partition, owner, raised_code, send, until_end
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -218,6 +219,31 @@ def test_an_offset_behind_the_end_is_missed_even_if_the_log_has_grown_over_it(cl
     raw.close()
     log.write(*((b"k", b"%d" % n, now) for n in range(5)))
     with pytest.raises(MissingOffsetError, match=r"was shorter than what had been read or committed, up to offset 7"):
+        until_end(consumer, log.tp)
+    consumer.close()
+
+
+class Refusing:
+    """Refuses requests with a name."""
+
+    refused = ""
+
+    def fault(self, _client_id: str, request: str) -> Fault | None:
+        return Fault(refusal=KafkaError.TOPIC_AUTHORIZATION_FAILED) if request == self.refused else None
+
+
+def test_a_missing_offset_is_told_though_brokers_do_not_say_which_exist() -> None:
+    faults = Refusing()
+    brokers = memory_cluster(faults)
+    log = new_partition(brokers, "in")
+    log.write(*((b"k", b"v", 1) for _ in range(5)))
+    consumer = RecordConsumer(brokers.kafka)
+    consumer.assign({log.tp: 7})
+    log.write(*((b"k", b"v", 1) for _ in range(5)))
+    faults.refused = "ListOffsets"
+    with pytest.raises(
+        MissingOffsetError, match="in-0 was shorter than what had been read or committed, up to offset 7"
+    ):
         until_end(consumer, log.tp)
     consumer.close()
 

@@ -15,6 +15,7 @@ import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from riverrun.errors import BrokerError, StreamsError
+from riverrun.simulation import cluster as cluster_module
 from riverrun.simulation.turns import StuckTurnError
 from riverrun.testing import Cluster, Fault
 from tests.unit.simulation.test_turns import interrupted_after
@@ -123,6 +124,12 @@ def a_past() -> weakref.ref[Cluster]:
         assert failing.error is not None
         views.app.run()
     return weakref.ref(cluster)
+
+
+def test_an_error_is_told_that_keeps_a_cluster_from_being_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "Admin", lambda _kafka: 1 // 0)
+    with pytest.raises(ZeroDivisionError), Cluster():
+        pass
 
 
 def test_nothing_is_left_of_clusters_that_were_left() -> None:

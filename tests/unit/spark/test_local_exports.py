@@ -110,7 +110,8 @@ def test_of_two_exports_to_one_place_at_once_one_is_refused(
 
 def test_what_an_export_that_died_has_left_is_removed(tmp_path: Path) -> None:
     app, directory = application(), stopped(application(), tmp_path / "state")
-    (tmp_path / "counts.of-a-dead-one.part").write_bytes(b"PAR1")
-    (tmp_path / "others.part").write_bytes(b"PAR1")
+    left, others = f"counts.{'0a' * 16}.part", [f"counts.at-noon.{'0a' * 16}.part", "counts.download.part"]
+    for name in (left, *others):
+        (tmp_path / name).write_bytes(b"PAR1")
     export_local_rows(app, "counts", tmp_path / "counts.parquet", directory)
-    assert [path.name for path in tmp_path.glob("*.part")] == ["others.part"]
+    assert sorted(path.name for path in tmp_path.glob("*.part")) == others

@@ -14,7 +14,7 @@ from riverrun.sql.gathering import Gathered, Gathering
 from riverrun.sql.operators import cast, partial_timestamp, value_or_null
 from riverrun.sql.planning.aggregations import has_aggregate, row_groups
 from riverrun.sql.planning.queries import check_functions, checked, outputs_of, qualified
-from riverrun.sql.planning.relations import Relation
+from riverrun.sql.planning.relations import Relation, exploded
 from riverrun.sql.row_code import Code, function_of, predicate_of
 from riverrun.sql.statements import From, Item, Query, SqlError, nearest, start_of
 from riverrun.sql.types import Array, Map, Primitive, Struct
@@ -249,17 +249,23 @@ def pull_query(select: Select, catalog: Catalog) -> PullQuery:
         message = f"Workers answer a SELECT of one stored table, without joins, and not this one of {source.name}"
         hint = "CREATE TABLE ... AS SELECT and CREATE SOURCE TABLE store a table; riverrun sql computes other queries."
         raise SqlError(message, query.source.start, hint=hint)
-    return row_query(select, catalog)
+    return _row_query(select, source, columns_of(source, query.source.alias))
 
 
 def row_query(select: Select, catalog: Catalog) -> PullQuery:
-    """Return how the rows of a table make the result of a SELECT for which `reads_rows` holds."""
+    """Return how the rows of `whole_table` make the result of a SELECT for which `reads_rows` holds."""
+    query = select.query
+    source = catalog.find(query.source.name, query.source.start)
+    return _row_query(select, source, _placed_columns(source, query.source.alias))
+
+
+def _row_query(select: Select, source: Source, fields: tuple[Field, ...]) -> PullQuery:
     query = select.query
     check_functions(query)
-    source = catalog.find(query.source.name, query.source.start)
-    fields = columns_of(source, query.source.alias)
     relation = Relation(query.source.alias, fields, source.serdes()[0])
     outputs = outputs_of(query, relation)
+    # Refuses table functions: rows of a table have one of the result.
+    exploded([each.node for each in outputs], relation)
     names = {each.name: each.node for each in outputs}
     nodes: Sequence[exp.Expr] = [qualified(each.node, relation) for each in outputs]
     orders: Sequence[exp.Expr] = [qualified(_ordered(each.node, names), relation) for each in select.orders]
@@ -290,8 +296,8 @@ def result_query(select: Select, columns: Columns) -> PullQuery:
 
 
 def whole_table(source: Source, start: int) -> Query:
-    """Return the query of all columns of a table, in the order of `columns_of`."""
-    columns = [exp.Column(this=exp.Identifier(this=each.name)) for each in columns_of(source, source.name)]
+    """Return the query of all columns of a table, also those of headers and places."""
+    columns = [exp.Column(this=exp.Identifier(this=each.name)) for each in _placed_columns(source, source.name)]
     # Generated names, as pseudo columns cannot keep theirs.
     items = [Item(column, f"C{number}") for number, column in enumerate(columns)]
     return Query(tuple(items), From(source.name, source.name, start))
@@ -317,6 +323,14 @@ def columns_of(source: Source, alias: str) -> tuple[Field, ...]:
     names = ("WINDOWSTART", "WINDOWEND") if layout.window else ()
     bounds = [Field(name, Primitive.BIGINT, alias, is_key=True) for name in names]
     return (*values, *keys, *bounds, Field("ROWTIME", Primitive.BIGINT, alias, is_pseudo=True))
+
+
+def _placed_columns(source: Source, alias: str) -> tuple[Field, ...]:
+    """Return the columns of a table whose rows come from its topic: those of its stored rows, headers and places."""
+    stored = columns_of(source, alias)
+    names = {each.name for each in stored}
+    read = Relation.of(source, alias, source.serdes()[0]).placed_fields
+    return (*stored, *(each for each in read if each.name not in names))
 
 
 def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[Callable[[Any], bool], Sought]:

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from riverrun.sql.coercion import TIMES, is_widening
 from riverrun.sql.expressions import Compiler, Field
-from riverrun.sql.gathering import Gathered, Gathering
+from riverrun.sql.gathering import MOST_HELD, Gathered, Gathering
 from riverrun.sql.operators import cast, partial_timestamp, value_or_null
 from riverrun.sql.planning.aggregations import has_aggregate, row_groups
 from riverrun.sql.planning.queries import check_functions, checked, outputs_of, qualified
@@ -145,6 +145,8 @@ def _value(node: exp.Expr, name: str, type_: SqlType) -> Any:
         raise SqlError(f"{name} cannot be {value!r}: {error}", start_of(node)) from None
 
 
+# No row writes the states of groups here, so they may have more values.
+_SETTINGS = {"ksql.functions.count.limit": MOST_HELD}
 # `a IN (...) AND b IN (...)` multiplies keys: beyond this number, one scan is cheaper than so many look-ups.
 _MAX_KEYS = 1000
 _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
@@ -273,7 +275,8 @@ def _row_query(select: Select, source: Source, fields: tuple[Field, ...]) -> Pul
     groups = None
     if query.group_by or query.having is not None or any(map(has_aggregate, [*nodes, *orders])):
         having = None if query.having is None else qualified(query.having, relation)
-        groups = row_groups(relation, [qualified(each, relation) for each in query.group_by], [*nodes, *orders], having)
+        grouping = [qualified(each, relation) for each in query.group_by]
+        groups = row_groups(relation, grouping, [*nodes, *orders], having, _SETTINGS)
         fields, nodes, orders = groups.fields, groups.nodes[: len(outputs)], groups.nodes[len(outputs) :]
     compiler = Compiler(fields)
     codes = [checked(compiler, replace(each, node=node)) for each, node in zip(outputs, nodes, strict=True)]
@@ -337,11 +340,7 @@ def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[C
     if query.where is None:
         return lambda _row: True, Sought()
     compiler = Compiler(fields)
-    code = compiler.code(query.where)
-    if code.type is not Primitive.BOOLEAN:
-        message = f"Type error in WHERE expression: Should evaluate to boolean but is {code.type}."
-        raise SqlError(message, start_of(query.where))
-    passes = predicate_of(compiler.names, code)
+    passes = predicate_of(compiler.names, compiler.condition(query.where, "WHERE"))
     return lambda row: passes(None, row), _sought(list(_tests(query.where)), source)
 
 

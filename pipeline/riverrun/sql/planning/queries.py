@@ -140,11 +140,7 @@ def _filtered(query: Query, relation: Relation) -> Relation:
     if query.where is None:
         return relation
     compiler = Compiler(relation.fields)
-    code = compiler.code(query.where)
-    if code.type is not Primitive.BOOLEAN:
-        message = f"Type error in WHERE expression: Should evaluate to boolean but is {code.type}."
-        raise SqlError(message, start_of(query.where))
-    passes = predicate_of(compiler.names, code)
+    passes = predicate_of(compiler.names, compiler.condition(query.where, "WHERE"))
     if relation.table is not None:
         return replace(relation, table=relation.table.filter(passes))
     assert relation.stream is not None  # noqa: S101 - a relation has one of both

@@ -13,7 +13,7 @@ from riverrun.sql.expressions import Compiler, Field
 from riverrun.sql.gathering import MOST_HELD, Gathered, Gathering
 from riverrun.sql.operators import cast, partial_timestamp, value_or_null
 from riverrun.sql.planning.aggregations import has_aggregate, row_groups
-from riverrun.sql.planning.queries import check_functions, checked, outputs_of, qualified
+from riverrun.sql.planning.queries import check_functions, checked, key_type, outputs_of, qualified
 from riverrun.sql.planning.relations import Relation, exploded
 from riverrun.sql.row_code import Code, function_of, predicate_of
 from riverrun.sql.statements import From, Item, Query, SqlError, nearest, start_of
@@ -277,6 +277,8 @@ def _row_query(select: Select, source: Source, fields: tuple[Field, ...]) -> Pul
         having = None if query.having is None else qualified(query.having, relation)
         grouping = [qualified(each, relation) for each in query.group_by]
         groups = row_groups(relation, grouping, [*nodes, *orders], having, _SETTINGS)
+        for node, each in zip(grouping, groups.fields, strict=False):
+            key_type(each.type, start_of(node))
         fields, nodes, orders = groups.fields, groups.nodes[: len(outputs)], groups.nodes[len(outputs) :]
     compiler = Compiler(fields)
     codes = [checked(compiler, replace(each, node=node)) for each, node in zip(outputs, nodes, strict=True)]
@@ -307,8 +309,15 @@ def whole_table(source: Source, start: int) -> Query:
 
 
 def _ordered(node: exp.Expr, names: Mapping[str, exp.Expr]) -> exp.Expr:
-    """Return an expression of ORDER BY; a column of the result comes before one of the source with its name."""
-    return names.get(node.name, node) if isinstance(node, exp.Column) and not node.table else node
+    """Return an expression of ORDER BY; columns of the result come before those of the source with their names."""
+    # A parameter of a lambda looks like a column.
+    bound = {name.name for each in node.find_all(exp.Lambda) for name in each.expressions}
+
+    def shown(each: exp.Expr) -> exp.Expr:
+        is_free = isinstance(each, exp.Column) and not each.table and each.name not in bound
+        return names[each.name].copy() if is_free and each.name in names else each
+
+    return node.transform(shown)
 
 
 def _sortable(compiler: Compiler, node: exp.Expr) -> Code:

@@ -170,6 +170,15 @@ CASES: dict[str, Callable[[list[Row]], list[Any]]] = {
         (row["N"], row["ID"])
         for row in sorted(sorted(rows, key=lambda row: row["ID"], reverse=True), key=lambda row: rank(row["N"]))
     ],
+    "SELECT id, n * 2 AS n, n AS m FROM stock WHERE n > 0 ORDER BY n * (m - 2), id;": lambda rows: [
+        (row["ID"], row["N"] * 2, row["N"])
+        for row in sorted(rows, key=lambda row: (2 * (row["N"] or 0) * ((row["N"] or 0) - 2), row["ID"]))
+        if row["N"]
+    ],
+    """SELECT id FROM stock WHERE n > 0
+        ORDER BY REDUCE(TRANSFORM(ARRAY[n], id => id * -1), 0, (sum, id) => sum + id), id;""": lambda rows: [
+        (row["ID"],) for row in sorted((row for row in rows if row["N"]), key=lambda row: (-row["N"], row["ID"]))
+    ],
     "SELECT id FROM stock ORDER BY weight, id;": lambda rows: [
         (row["ID"],) for row in sorted(rows, key=lambda row: (rank(row["WEIGHT"]), row["ID"]))
     ],
@@ -207,6 +216,11 @@ def test_an_aggregate_that_fails_is_a_message(monkeypatch: pytest.MonkeyPatch) -
     for results in (from_store, from_topics):
         with pytest.raises(StreamsError, match=r"cannot be aggregated: COUNT.DISTINCT .... takes 2 different values"):
             results("SELECT COUNT(DISTINCT n) AS c FROM stock;", changes)
+
+
+def test_maps_make_no_groups_as_they_make_no_keys() -> None:
+    with pytest.raises(SqlError, match="Map keys, including types that contain maps, are not supported"):
+        pulled_query("SELECT COUNT(*) AS c FROM stock GROUP BY ARRAY[MAP(id := n)];")
 
 
 @pytest.mark.parametrize("clause", ["HAVING COUNT(*)", "HAVING NULL", "HAVING shop"])

@@ -172,7 +172,11 @@ class _Computer:
             return _encoded(map(self._pulled.row, islice(entries, most)), most_bytes)
         for each in entries:
             self._gathered.add(each)
-        return [] if found is not None else _encoded(map(self._pulled.shown, self._gathered.results()), most_bytes)
+        if found is not None:
+            return []
+        # The process may wait long for its next query, and must not hold these rows meanwhile.
+        gathered, self._gathered = self._gathered, None
+        return _encoded(map(self._pulled.shown, gathered.results()), most_bytes)
 
 
 def _encoded(rows: Iterable[tuple[Any, ...]], most_bytes: int) -> list[bytes] | Mistake:

@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from riverrun.sql.coercion import TIMES, is_widening
 from riverrun.sql.expressions import Compiler, Field
-from riverrun.sql.gathering import Gathered, Gathering
+from riverrun.sql.gathering import MOST_HELD, Gathered, Gathering
 from riverrun.sql.operators import cast, partial_timestamp, value_or_null
 from riverrun.sql.planning.aggregations import has_aggregate, row_groups
-from riverrun.sql.planning.queries import check_functions, checked, outputs_of, qualified
-from riverrun.sql.planning.relations import Relation
+from riverrun.sql.planning.queries import check_functions, checked, key_type, outputs_of, qualified
+from riverrun.sql.planning.relations import Relation, exploded
 from riverrun.sql.row_code import Code, function_of, predicate_of
 from riverrun.sql.statements import From, Item, Query, SqlError, nearest, start_of
 from riverrun.sql.types import Array, Map, Primitive, Struct
@@ -145,6 +145,8 @@ def _value(node: exp.Expr, name: str, type_: SqlType) -> Any:
         raise SqlError(f"{name} cannot be {value!r}: {error}", start_of(node)) from None
 
 
+# No row writes the states of groups here, so they may have more values.
+_SETTINGS = {"ksql.functions.count.limit": MOST_HELD}
 # `a IN (...) AND b IN (...)` multiplies keys: beyond this number, one scan is cheaper than so many look-ups.
 _MAX_KEYS = 1000
 _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
@@ -249,17 +251,23 @@ def pull_query(select: Select, catalog: Catalog) -> PullQuery:
         message = f"Workers answer a SELECT of one stored table, without joins, and not this one of {source.name}"
         hint = "CREATE TABLE ... AS SELECT and CREATE SOURCE TABLE store a table; riverrun sql computes other queries."
         raise SqlError(message, query.source.start, hint=hint)
-    return row_query(select, catalog)
+    return _row_query(select, source, columns_of(source, query.source.alias))
 
 
 def row_query(select: Select, catalog: Catalog) -> PullQuery:
-    """Return how the rows of a table make the result of a SELECT for which `reads_rows` holds."""
+    """Return how the rows of `whole_table` make the result of a SELECT for which `reads_rows` holds."""
+    query = select.query
+    source = catalog.find(query.source.name, query.source.start)
+    return _row_query(select, source, _placed_columns(source, query.source.alias))
+
+
+def _row_query(select: Select, source: Source, fields: tuple[Field, ...]) -> PullQuery:
     query = select.query
     check_functions(query)
-    source = catalog.find(query.source.name, query.source.start)
-    fields = columns_of(source, query.source.alias)
     relation = Relation(query.source.alias, fields, source.serdes()[0])
     outputs = outputs_of(query, relation)
+    # Refuses table functions: rows of a table have one of the result.
+    exploded([each.node for each in outputs], relation)
     names = {each.name: each.node for each in outputs}
     nodes: Sequence[exp.Expr] = [qualified(each.node, relation) for each in outputs]
     orders: Sequence[exp.Expr] = [qualified(_ordered(each.node, names), relation) for each in select.orders]
@@ -267,7 +275,10 @@ def row_query(select: Select, catalog: Catalog) -> PullQuery:
     groups = None
     if query.group_by or query.having is not None or any(map(has_aggregate, [*nodes, *orders])):
         having = None if query.having is None else qualified(query.having, relation)
-        groups = row_groups(relation, [qualified(each, relation) for each in query.group_by], [*nodes, *orders], having)
+        grouping = [qualified(each, relation) for each in query.group_by]
+        groups = row_groups(relation, grouping, [*nodes, *orders], having, _SETTINGS)
+        for node, each in zip(grouping, groups.fields, strict=False):
+            key_type(each.type, start_of(node))
         fields, nodes, orders = groups.fields, groups.nodes[: len(outputs)], groups.nodes[len(outputs) :]
     compiler = Compiler(fields)
     codes = [checked(compiler, replace(each, node=node)) for each, node in zip(outputs, nodes, strict=True)]
@@ -290,16 +301,23 @@ def result_query(select: Select, columns: Columns) -> PullQuery:
 
 
 def whole_table(source: Source, start: int) -> Query:
-    """Return the query of all columns of a table, in the order of `columns_of`."""
-    columns = [exp.Column(this=exp.Identifier(this=each.name)) for each in columns_of(source, source.name)]
+    """Return the query of all columns of a table, also those of headers and places."""
+    columns = [exp.Column(this=exp.Identifier(this=each.name)) for each in _placed_columns(source, source.name)]
     # Generated names, as pseudo columns cannot keep theirs.
     items = [Item(column, f"C{number}") for number, column in enumerate(columns)]
     return Query(tuple(items), From(source.name, source.name, start))
 
 
 def _ordered(node: exp.Expr, names: Mapping[str, exp.Expr]) -> exp.Expr:
-    """Return an expression of ORDER BY; a column of the result comes before one of the source with its name."""
-    return names.get(node.name, node) if isinstance(node, exp.Column) and not node.table else node
+    """Return an expression of ORDER BY; columns of the result come before those of the source with their names."""
+    # A parameter of a lambda looks like a column.
+    bound = {name.name for each in node.find_all(exp.Lambda) for name in each.expressions}
+
+    def shown(each: exp.Expr) -> exp.Expr:
+        is_free = isinstance(each, exp.Column) and not each.table and each.name not in bound
+        return names[each.name].copy() if is_free and each.name in names else each
+
+    return node.transform(shown)
 
 
 def _sortable(compiler: Compiler, node: exp.Expr) -> Code:
@@ -319,15 +337,19 @@ def columns_of(source: Source, alias: str) -> tuple[Field, ...]:
     return (*values, *keys, *bounds, Field("ROWTIME", Primitive.BIGINT, alias, is_pseudo=True))
 
 
+def _placed_columns(source: Source, alias: str) -> tuple[Field, ...]:
+    """Return the columns of a table whose rows come from its topic: those of its stored rows, headers and places."""
+    stored = columns_of(source, alias)
+    names = {each.name for each in stored}
+    read = Relation.of(source, alias, source.serdes()[0]).placed_fields
+    return (*stored, *(each for each in read if each.name not in names))
+
+
 def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[Callable[[Any], bool], Sought]:
     if query.where is None:
         return lambda _row: True, Sought()
     compiler = Compiler(fields)
-    code = compiler.code(query.where)
-    if code.type is not Primitive.BOOLEAN:
-        message = f"Type error in WHERE expression: Should evaluate to boolean but is {code.type}."
-        raise SqlError(message, start_of(query.where))
-    passes = predicate_of(compiler.names, code)
+    passes = predicate_of(compiler.names, compiler.condition(query.where, "WHERE"))
     return lambda row: passes(None, row), _sought(list(_tests(query.where)), source)
 
 

@@ -112,6 +112,14 @@ class Compiler:
     def constant(self, value: Any) -> str:
         return self.operators.constant(value)
 
+    def condition(self, node: exp.Expr, clause: str) -> Code:
+        """Return the code of a clause's condition, which must be a BOOLEAN."""
+        code = self.code(node)
+        if code.type is not Primitive.BOOLEAN:
+            message = f"Type error in {clause} expression: Should evaluate to boolean but is {code.type}."
+            raise SqlError(message, start_of(node))
+        return code
+
     def code(self, node: exp.Expr) -> Code:
         for kind, write in _WRITERS.items():
             if isinstance(node, kind):

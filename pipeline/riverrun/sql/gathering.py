@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import StreamsError
+from riverrun.errors import USER_ERRORS, StreamsError, as_exception
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,7 +91,10 @@ class Gathered:
         # Equal keys of groups have equal bytes, also those that have no hash, and NaN.
         data = self._how.groups.key_bytes(key)
         _, states = self._groups.get(data) or (key, self._how.groups.fold.initial())
-        self._groups[data] = key, self._add(key, made, states)
+        try:
+            self._groups[data] = key, self._add(key, made, states)
+        except USER_ERRORS as error:
+            raise _failed(error) from error
         self._check(len(self._groups))
 
     def results(self) -> Sequence[Any]:
@@ -99,7 +102,10 @@ class Gathered:
         groups = self._how.groups
         if groups is not None:
             to_row = groups.fold.results(is_windowed=False)
-            rows = [to_row(key, states) for key, states in self._groups.values()]
+            try:
+                rows = [to_row(key, states) for key, states in self._groups.values()]
+            except USER_ERRORS as error:
+                raise _failed(error) from error
             passes = groups.passes
             self._rows = [self._how.make(row) for row in rows if passes is None or passes(None, row)]
         self._how.sort(self._rows)
@@ -115,3 +121,7 @@ class Gathered:
     def _check(self, held: int) -> None:
         if held > MOST_HELD:
             raise TooManyRowsError
+
+
+def _failed(error: BaseException) -> StreamsError:
+    return StreamsError(f"The rows cannot be aggregated: {as_exception(error)}")

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
     from sqlglot.tokenizer_core import Token
 
-# A second sign in front keeps the text as it is.
+# A second sign in front is the sign for the reference itself.
 _REFERENCE = re.compile(r"\$?\$\{(\w+)\}")
 _QUOTED = {TokenType.STRING: "'", TokenType.IDENTIFIER: "`"}
 _NAMES = {TokenType.VAR, TokenType.NUMBER, TokenType.TRUE, TokenType.FALSE, TokenType.NULL, *_QUOTED}
+# Variables within values of others would otherwise multiply: a short text could become any length.
+_MOST_CHARACTERS = 10_000
 _VALUE_HINT = "In a text or in backquotes it may stand next to others: `${env}_orders`, '${env}.orders'."
 
 
@@ -115,11 +117,16 @@ class _Words:
         """Replace the variables within a text or a name in backquotes; what names none stays as it is."""
 
         def value(found: re.Match[str]) -> str:
-            is_kept = found[0].startswith("$$")
-            return found[0][1:] if is_kept else self._variables.get(found[1].upper(), found[0])
+            known = self._variables.get(found[1].upper())
+            if known is None:
+                return found[0]
+            return found[0][1:] if found[0].startswith("$$") else known
 
-        if token.token_type in _QUOTED:
-            token.text = _REFERENCE.sub(value, token.text)
+        if token.token_type in _QUOTED and (made := _REFERENCE.sub(value, token.text)) != token.text:
+            if len(made) > _MOST_CHARACTERS:
+                message = f"With its variables, this has {len(made)} characters: the most is {_MOST_CHARACTERS}"
+                raise SqlError(message, token.start)
+            token.text = made
         return token
 
 
@@ -141,7 +148,9 @@ def spelled(tokens: Sequence[Token]) -> str:
     """Return the text of words, which are as far apart as they were written."""
     parts = []
     for before, token in zip([None, *tokens], tokens, strict=False):
-        is_joined = before is None or before.end + 1 == token.start
+        # Two signs in a row would begin a comment.
+        is_comment = before is not None and before.token_type == token.token_type == TokenType.DASH
+        is_joined = before is None or (before.end + 1 == token.start and not is_comment)
         parts.append(f"{'' if is_joined else ' '}{_spelled(token)}")
     return "".join(parts)
 

@@ -25,7 +25,7 @@ from riverrun.service.admission import Access
 from riverrun.service.api import new_api
 from riverrun.service.instance import bound, serving
 from riverrun.service.processes import QueryProcess
-from riverrun.worker.queries import AnswerPage, RowPlace, StoreRow
+from riverrun.worker.queries import AnswerPage, Refusal, RefusalReason, RowPlace, StoreRow
 from tests.unit.service.test_api import FakeInstance
 from tests.unit.service.test_console import HOSTILE, Shown, Topics
 from tests.waiting import until
@@ -202,6 +202,21 @@ def test_the_position_of_an_answer_names_each_partition_once(asked: Asked) -> No
     finally:
         asked.instance.answers = before
     assert str(OffsetVector.parse(answer.headers["X-Riverrun-Position"])) == "in-0@7"
+
+
+def test_a_part_of_the_rows_is_no_answer_to_a_query_of_all(patient: Asked) -> None:
+    before = patient.instance.answers
+    missing = Refusal(RefusalReason.RESTORING, "not yet", missing=9)
+    for query, total in [
+        ("SELECT COUNT(*) AS c FROM counts;", [[3]]),
+        ("SELECT n FROM counts ORDER BY n;", [[0], [1], [2]]),
+    ]:
+        patient.instance.answers = {**before, TaskId(0, 2): _Always(missing)}
+        refused = patient.post(query)
+        assert (refused.status_code, refused.json()["error"]) == (503, "restoring")
+        patient.instance.answers = before
+        # The rows that came before the refusal are in no later answer.
+        assert patient.post(query).json()["rows"] == total
 
 
 def test_a_query_that_reads_for_too_long_is_refused(asked: Asked) -> None:

@@ -191,3 +191,26 @@ def test_a_group_with_too_many_values_is_an_error_unless_a_limit_allows_them() -
     assert last_rows(many, records) == {b"a": {"ITEMS": 3}}
     with pytest.raises(StreamsError, match="takes 2 different values in a group"):
         last_rows(few, records)
+
+
+@pytest.mark.parametrize("count", ["COUNT(DISTINCT {})", "COUNT_DISTINCT({})"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "MAP(TO_BYTES('aa', 'hex') := n, TO_BYTES(item, 'utf8') := 2)",
+        "MAP(CAST(1 AS DECIMAL(4, 2)) := n)",
+        "MAP('a' := n, CAST(NULL AS STRING) := 2)",
+        "ARRAY[MAP(item := n, CAST(NULL AS STRING) := 2)]",
+        "STRUCT(of := MAP(TO_BYTES('aa', 'hex') := n))",
+    ],
+)
+def test_maps_are_counted_whatever_their_keys_are(count: str, value: str) -> None:
+    query = f"CREATE TABLE o AS SELECT shop, {count.format(value)} AS c FROM sales GROUP BY shop;"
+    rows = [{"SHOP": "a", "ITEM": "x", "N": n} for n in (1, 2, 1)]
+    assert last_rows(SALES + query, [("k", row, 0) for row in rows]) == {b"a": {"C": 2}}
+
+
+def test_a_key_that_is_null_is_another_than_the_text() -> None:
+    query = "CREATE TABLE o AS SELECT shop, COUNT(DISTINCT MAP(item := 1)) AS c FROM sales GROUP BY shop;"
+    rows = [{"SHOP": "a", "ITEM": item} for item in ("null", None, "null")]
+    assert last_rows(SALES + query, [("k", row, 0) for row in rows]) == {b"a": {"C": 2}}

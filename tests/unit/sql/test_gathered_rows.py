@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun import BYTES, StreamsBuilder
+from riverrun.errors import StreamsError
 from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.service.selecting import Selecting
 from riverrun.simulation.cluster import Cluster
-from riverrun.sql import gathering
-from riverrun.sql.answers import pull_query
+from riverrun.sql import answers, build_sql, gathering
+from riverrun.sql.answers import PullQuery, pull_query
 from riverrun.sql.commands import Select, Statements, parse_commands
 from riverrun.sql.gathering import TooManyRowsError
 from riverrun.sql.planning.planner import StatementPlan
@@ -68,13 +69,19 @@ def last_rows(changes: Iterable[tuple[str, Row | None]]) -> list[Row]:
     return list(last.values())
 
 
-def from_store(query: str, changes: Iterable[tuple[str, Row | None]]) -> list[Any]:
-    """The result of a query over the store of the table."""
+def pulled_query(query: str) -> PullQuery:
     plan = StatementPlan(StreamsBuilder())
     plan.add_all(parse(STATEMENTS))
     (select,) = parse_commands(query)
     assert isinstance(select, Select)
-    pulled = pull_query(select, plan.catalog)
+    return pull_query(select, plan.catalog)
+
+
+def from_store(query: str, changes: Iterable[tuple[str, Row | None]]) -> list[Any]:
+    """The result of a query over the store of the table."""
+    plan = StatementPlan(StreamsBuilder())
+    plan.add_all(parse(STATEMENTS))
+    pulled = pulled_query(query)
     with TopologyTestDriver(plan.builder.build()) as driver:
         topic = driver.input_topic("in", BYTES, BYTES)
         for key, row in changes:
@@ -163,6 +170,15 @@ CASES: dict[str, Callable[[list[Row]], list[Any]]] = {
         (row["N"], row["ID"])
         for row in sorted(sorted(rows, key=lambda row: row["ID"], reverse=True), key=lambda row: rank(row["N"]))
     ],
+    "SELECT id, n * 2 AS n, n AS m FROM stock WHERE n > 0 ORDER BY n * (m - 2), id;": lambda rows: [
+        (row["ID"], row["N"] * 2, row["N"])
+        for row in sorted(rows, key=lambda row: (2 * (row["N"] or 0) * ((row["N"] or 0) - 2), row["ID"]))
+        if row["N"]
+    ],
+    """SELECT id FROM stock WHERE n > 0
+        ORDER BY REDUCE(TRANSFORM(ARRAY[n], id => id * -1), 0, (sum, id) => sum + id), id;""": lambda rows: [
+        (row["ID"],) for row in sorted((row for row in rows if row["N"]), key=lambda row: (-row["N"], row["ID"]))
+    ],
     "SELECT id FROM stock ORDER BY weight, id;": lambda rows: [
         (row["ID"],) for row in sorted(rows, key=lambda row: (rank(row["WEIGHT"]), row["ID"]))
     ],
@@ -187,6 +203,36 @@ def test_a_few_first_rows_of_many_are_found_without_holding_all(monkeypatch: pyt
     for query in ("SELECT n FROM stock ORDER BY n;", "SELECT n FROM stock GROUP BY n LIMIT 1;"):
         with pytest.raises(TooManyRowsError, match="more than 1500 rows or groups at a time"):
             from_store(query, changes)
+
+
+def test_a_query_counts_more_values_than_a_group_that_is_stored() -> None:
+    rows = [("x", n, None, None, "k", 0) for n in range(10_001)]
+    assert list(pulled_query("SELECT COUNT(DISTINCT n) AS c FROM stock;").results(rows)) == [(10_001,)]
+
+
+def test_an_aggregate_that_fails_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(answers._SETTINGS, "ksql.functions.count.limit", 2)
+    changes: list[tuple[str, Row | None]] = [(key, {"N": n}) for n, key in enumerate("abc")]
+    for results in (from_store, from_topics):
+        with pytest.raises(StreamsError, match=r"cannot be aggregated: COUNT.DISTINCT .... takes 2 different values"):
+            results("SELECT COUNT(DISTINCT n) AS c FROM stock;", changes)
+
+
+def test_maps_make_no_groups_as_they_make_no_keys() -> None:
+    with pytest.raises(SqlError, match="Map keys, including types that contain maps, are not supported"):
+        pulled_query("SELECT COUNT(*) AS c FROM stock GROUP BY ARRAY[MAP(id := n)];")
+
+
+@pytest.mark.parametrize("clause", ["HAVING COUNT(*)", "HAVING NULL", "HAVING shop"])
+def test_having_takes_conditions_alone(clause: str) -> None:
+    message = "Type error in HAVING expression: Should evaluate to boolean but is (BIGINT|None|STRING)"
+    with pytest.raises(SqlError, match=message):
+        pulled_query(f"SELECT shop, COUNT(*) AS c FROM stock GROUP BY shop {clause};")
+    table = "CREATE TABLE rows (id STRING PRIMARY KEY, shop STRING) WITH (KAFKA_TOPIC = 'rows', VALUE_FORMAT = 'JSON');"
+    with pytest.raises(SqlError, match=message):
+        build_sql(
+            f"{table} CREATE TABLE o AS SELECT shop, COUNT(*) AS c FROM rows GROUP BY shop {clause};", StreamsBuilder()
+        )
 
 
 @pytest.mark.parametrize("clause", ["ORDER BY n", "LIMIT 3"])

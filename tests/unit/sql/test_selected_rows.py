@@ -14,6 +14,7 @@ from riverrun.service.selecting import Selecting
 from riverrun.simulation.cluster import Cluster
 from riverrun.sql.commands import Select, Statements, parse_commands
 from riverrun.sql.planning.planner import StatementPlan
+from riverrun.sql.statements import SqlError
 from riverrun.topics.records import ReadRecord
 
 STATEMENTS = """
@@ -83,10 +84,14 @@ def test_windowed_rows_are_shown_with_their_ends(size: str, end: int) -> None:
         ("SELECT v, ROWTIME FROM t ORDER BY ROWTIME DESC LIMIT 1;", [("b", 2)]),
         ("SELECT v, ROWTIME FROM s ORDER BY ROWTIME DESC, v LIMIT 2;", [("a", 3), ("b", 2)]),
         ("SELECT k, k AS again FROM s ORDER BY again LIMIT 1;", [("x", "x")]),
+        ("SELECT v, ROWPARTITION AS p FROM t WHERE ROWOFFSET > 0;", [("b", 0)]),
+        ("SELECT MAX(ROWOFFSET) AS o FROM t;", [(1,)]),
+        ("SELECT FROM_BYTES(h, 'utf8') AS h FROM t2 GROUP BY h;", [("seven",)]),
     ],
 )
 def test_a_query_of_current_rows_may_leave_out_or_repeat_the_key(query: str, rows: list[tuple[Any, ...]]) -> None:
-    second = "CREATE TABLE t2 (k STRING PRIMARY KEY, v STRING) WITH (KAFKA_TOPIC = 't2', VALUE_FORMAT = 'JSON');"
+    second = "CREATE TABLE t2 (k STRING PRIMARY KEY, v STRING, h BYTES HEADER('h')) WITH (KAFKA_TOPIC = 't2', \
+        VALUE_FORMAT = 'JSON');"
     catalog = Statements.of(STATEMENTS.format(form="JSON") + second, "a.sql").catalog
     (select,) = parse_commands(query)
     assert isinstance(select, Select)
@@ -97,7 +102,15 @@ def test_a_query_of_current_rows_may_leave_out_or_repeat_the_key(query: str, row
         for time_ms, (key, value) in enumerate([(b"x", b"a"), (b"y", b"b"), (b"z", b"a")], 1):
             for topic in ("s", "t") if key != b"z" else ("s",):
                 producer.send(topic, key, b'{"V":"%s"}' % value, time_ms, (), 0)
-            producer.send("t2", key, b'{"V":"c"}', time_ms, (), 0)
+            producer.send("t2", key, b'{"V":"c"}', time_ms, (("h", b"seven"),), 0)
         producer.flush()
         producer.close()
         assert list(Selecting(lambda: admin, {}, catalog).selected(select).rows) == rows
+
+
+def test_a_table_function_over_a_table_is_refused_as_in_a_file() -> None:
+    catalog = Statements.of(STATEMENTS.format(form="JSON"), "a.sql").catalog
+    (select,) = parse_commands("SELECT EXPLODE(ARRAY[v]) AS v FROM t;")
+    assert isinstance(select, Select)
+    with pytest.raises(SqlError, match="Table source is not supported with table functions"):
+        Selecting(lambda: pytest.fail("no broker is asked"), {}, catalog).selected(select)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         ("DEFINE a = 'x'; DEFINE a = 'y'; SELECT ${a}; UNDEFINE a; SELECT '${a}';", "SELECT y; SELECT '${a}';"),
         ("DEFINE a = 'x; DROP STREAM y'; SELECT '${a}'", "SELECT 'x; DROP STREAM y'"),
         ("DEFINE a = ''' OR TRUE'; SELECT '${a}'", "SELECT ''' OR TRUE'"),
+        ("DEFINE a = '-3'; SELECT 1-${a}, 'end'", "SELECT 1- - 3, 'end'"),
+        ("DEFINE a = 'x'; SELECT '$${b}'; UNDEFINE a; SELECT '$${a}';", "SELECT '$${b}'; SELECT '$${a}';"),
         ("SELECT define, 1R, m->k, '$', a FROM undefine", "SELECT define, 1R, m->k, '$', a FROM undefine"),
     ],
 )
@@ -58,6 +60,7 @@ def test_variables_are_replaced_by_their_values(text: str, statements: str) -> N
         ("UNDEFINE a;", "There is no variable a", 10),
         ("SELECT ${", "found the end", 10),
         ("SELECT ${1}", "Expected ${name}", 10),
+        (f"DEFINE a = '{'x' * 9_000}'; SELECT '${{a}}${{a}}'", "has 18000 characters: the most is 10000", 9023),
     ],
 )
 def test_a_mistake_with_variables_has_its_place(text: str, message: str, place: int) -> None:
@@ -65,6 +68,11 @@ def test_a_mistake_with_variables_has_its_place(text: str, message: str, place: 
         build_sql(text, StreamsBuilder(), file="a.sql")
     assert message in str(error.value)
     assert f"(a.sql:1:{place})" in str(error.value)
+
+
+def test_texts_of_a_file_without_variables_stay_as_they_are() -> None:
+    text = "CREATE STREAM p (a STRING KEY) WITH (KAFKA_TOPIC = '$${p}.${q}', VALUE_FORMAT = 'JSON');"
+    assert spelled(statement_words(text)) == text
 
 
 def test_another_value_is_a_change_of_the_statements_that_use_it() -> None:

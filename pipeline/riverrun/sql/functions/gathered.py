@@ -141,13 +141,24 @@ _ALPHA = 0.7213 / (1 + 1.079 / _REGISTERS)
 
 
 def _text(value: Any) -> str:
-    """Return a text that is the same for equal values, and another one for others."""
     return json.dumps(value, sort_keys=True, default=repr)
+
+
+def _pairs(value: Any) -> Any:
+    """Return a value with lists in place of maps: JSON's objects have no NULL, BYTES or DECIMAL as keys."""
+    if isinstance(value, dict):
+        return sorted([repr(key), _pairs(each)] for key, each in value.items())
+    return [_pairs(each) for each in value] if isinstance(value, list) else value
 
 
 def _hash(value: Any) -> bytes:
     # Not Python's `hash`, which differs between processes: the state outlives them.
-    return hashlib.blake2b(_text(value).encode(), digest_size=_HASH).digest()
+    try:
+        text = _text(value)
+    # Only here, since states have the hashes of the other texts.
+    except TypeError:
+        text = _text(_pairs(value))
+    return hashlib.blake2b(text.encode(), digest_size=_HASH).digest()
 
 
 def _hashes(state: bytes) -> set[bytes]:
@@ -228,12 +239,18 @@ def count_exactly(call: AggregateCall) -> Aggregate:
         made = {**first, **{text: first.get(text, 0) + times for text, times in second.items()}}
         # A limit that has been lowered must not stop groups that are larger.
         if limit is not None and len(made) > max(limit, len(first)):
-            hint = "COUNT_DISTINCT estimates any number; SET 'ksql.functions.count.limit' = '...' allows more."
+            hint = (
+                "COUNT_DISTINCT estimates any number; in a file, SET 'ksql.functions.count.limit' = '...' allows more."
+            )
             raise OverflowError(f"COUNT(DISTINCT ...) takes {limit} different values in a group. {hint}")
         return made
 
+    def text_of(values: tuple[Any, ...]) -> str:
+        """Return a text that is the same for equal values, and another one for others."""
+        return _text([_pairs(each) for each in values])
+
     def undo(state: dict[str, int], *values: Any) -> dict[str, int]:
-        text = _text(values)
+        text = text_of(values)
         if text not in state:
             return state
         left = {**state, text: state[text] - 1}
@@ -245,7 +262,7 @@ def count_exactly(call: AggregateCall) -> Aggregate:
         call.returns,
         Map(Primitive.STRING, Primitive.BIGINT),
         initial=dict,
-        add=lambda state, *values: state if None in values else added(state, {_text(values): 1}),
+        add=lambda state, *values: state if None in values else added(state, {text_of(values): 1}),
         undo=undo,
         merge=added,
         result=len,

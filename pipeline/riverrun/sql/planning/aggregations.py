@@ -128,19 +128,12 @@ class Calls:
             raise SqlError(error.message, start_of(node), hint=error.hint) from None
         if isinstance(node, exp.Filter):
             function = _filtering(function)
-            codes.append(self._condition(node.expression.this))
+            codes.append(self.compiler.condition(node.expression.this, "FILTER"))
         first = len(self.inputs)
         self.inputs += codes
         self.known.append(node)
         self.calls.append(GroupedAggregate(function, tuple(range(first, first + len(codes)))))
         return len(self.known) - 1
-
-    def _condition(self, node: exp.Expr) -> Code:
-        code = self.compiler.code(node)
-        if code.type is not Primitive.BOOLEAN:
-            message = f"Type error in FILTER expression: Should evaluate to boolean but is {code.type}."
-            raise SqlError(message, start_of(node))
-        return code
 
 
 def _filtering(function: Aggregate) -> Aggregate:
@@ -244,7 +237,7 @@ def aggregated(
     steps: tuple[Callable[[Any, Any], Any], ...] = (to_row,)
     if test is not None:
         compiler = Compiler(fields)
-        passes = predicate_of(compiler.names, compiler.code(test))
+        passes = predicate_of(compiler.names, compiler.condition(test, "HAVING"))
         results, steps = results.filter(passes), (to_row, _passing(passes))
     kind = None if window is None else window.kind
     window_size = None if window is None or kind == "SESSION" else window.size
@@ -270,10 +263,14 @@ class RowGroups:
 
 
 def row_groups(
-    relation: Relation, groups: Sequence[exp.Expr], nodes: Sequence[exp.Expr], having: exp.Expr | None
+    relation: Relation,
+    groups: Sequence[exp.Expr],
+    nodes: Sequence[exp.Expr],
+    having: exp.Expr | None,
+    settings: Mapping[str, Any],
 ) -> RowGroups:
     """Return how rows make groups; without groups, all rows are one."""
-    calls = Calls(relation, groups, {}, is_windowed=False)
+    calls = Calls(relation, groups, settings, is_windowed=False)
     rewritten = tuple(calls.rewritten(each) for each in nodes)
     test = None if having is None else calls.rewritten(having)
     types = [each.type or Primitive.STRING for each in calls.inputs[: len(groups)]]
@@ -281,7 +278,7 @@ def row_groups(
     passes = None
     if test is not None:
         compiler = Compiler(fields)
-        passes = predicate_of(compiler.names, compiler.code(test))
+        passes = predicate_of(compiler.names, compiler.condition(test, "HAVING"))
     row_of = function_of(calls.compiler.names, calls.inputs)
     fold = _Fold(tuple(calls.calls), len(groups))
     return RowGroups(fields, rewritten, row_of, fold, row_serde(types).serialize, passes)

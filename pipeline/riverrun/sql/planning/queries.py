@@ -140,11 +140,7 @@ def _filtered(query: Query, relation: Relation) -> Relation:
     if query.where is None:
         return relation
     compiler = Compiler(relation.fields)
-    code = compiler.code(query.where)
-    if code.type is not Primitive.BOOLEAN:
-        message = f"Type error in WHERE expression: Should evaluate to boolean but is {code.type}."
-        raise SqlError(message, start_of(query.where))
-    passes = predicate_of(compiler.names, code)
+    passes = predicate_of(compiler.names, compiler.condition(query.where, "WHERE"))
     if relation.table is not None:
         return replace(relation, table=relation.table.filter(passes))
     assert relation.stream is not None  # noqa: S101 - a relation has one of both
@@ -303,7 +299,7 @@ def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> Qu
     make = function_of(compiler.names, codes)
     value = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(values, codes, strict=True))
     key_types = [compiler.code(each).type for each in keys[: len(key_columns)]]
-    key = tuple((name, _key_type(type_)) for name, type_ in zip(key_columns, key_types, strict=True))
+    key = tuple((name, key_type(type_)) for name, type_ in zip(key_columns, key_types, strict=True))
     if relation.table is not None:
         table = relation.table.map_values(make, _materialized(relation, value, store))
         return QueryResult(
@@ -377,11 +373,13 @@ def _key_or_none(key: Any) -> Any:
     return key if key != (None,) and key else None
 
 
-def _key_type(type_: SqlType | None) -> SqlType:
+def key_type(type_: SqlType | None, start: int | None = None) -> SqlType:
+    """Return the type of a column of a key, of which equal values must have equal bytes."""
     if isinstance(type_, Map) or (type_ is not None and "MAP<" in str(type_)):
-        raise SqlError(
+        message = (
             "Map keys, including types that contain maps, are not supported as they may lead to unexpected behavior"
         )
+        raise SqlError(message, start)
     return type_ or Primitive.STRING
 
 
@@ -480,7 +478,7 @@ def _aggregate_result(
     codes = [checked(compiler, ProjectedColumn(each.name, rewritten[each.name])) for each in values]
     make = function_of(compiler.names, codes)
     value = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(values, codes, strict=True))
-    key = tuple((name, _key_type(done.fields[n].type)) for n, name in enumerate(key_names))
+    key = tuple((name, key_type(done.fields[n].type)) for n, name in enumerate(key_names))
     return QueryResult(
         done.table.map_values(make).to_stream(),
         is_table=True,

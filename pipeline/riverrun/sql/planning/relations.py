@@ -141,7 +141,12 @@ class Relation:
 
     def with_placed_table(self, table: KTable[Any, Any]) -> Relation:
         """Return the relation with the rows of a table from `placed_table`."""
-        return replace(self, fields=self._with_columns([*self._headers, *map(_Place, PLACES)]), table=table)
+        return replace(self, fields=self.placed_fields, table=table)
+
+    @property
+    def placed_fields(self) -> tuple[Field, ...]:
+        """Return the columns of rows from `placed_table`."""
+        return self._with_columns([*self._headers, *map(_Place, PLACES)])
 
     def rekeyed(self, stream: KStream[Any, Any]) -> Relation:
         """Return the relation with rows that a repartitioning has moved, under their own keys again."""

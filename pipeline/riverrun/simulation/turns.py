@@ -38,6 +38,18 @@ def _always() -> bool:
     return True
 
 
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """Return an error with those that led to it."""
+    found: list[BaseException] = []
+    left = [error]
+    while left:
+        each = left.pop()
+        if each is not None and each not in found:
+            found.append(each)
+            left += [each.__cause__, each.__context__]
+    return found
+
+
 class Killed(BaseException):
     """Raised in the actors of a host that is killed. No error: nothing may handle it."""
 
@@ -170,7 +182,8 @@ class Turns:
         self._main.host.at_end.clear()
         for _, failed in self.errors:
             # Frames hold all that their functions could see.
-            failed.__traceback__ = failed.__context__ = failed.__cause__ = None
+            for each in _chain(failed):
+                each.__traceback__ = None
 
     def _note_unraisable(self, raised: sys.UnraisableHookArgs) -> None:
         # Objects of killed hosts may want to close what they have.

@@ -553,6 +553,28 @@ def test_records_that_are_processed_during_a_switch_take_it_back(scene: Scene) -
     assert {each.live for each in release.status.values()} == {"v2"}
 
 
+def test_what_is_written_between_applications_during_a_switch_takes_it_back() -> None:
+    (expected,) = computed(CHAIN, "v2", FIRST)
+    with Cluster(seed=2) as cluster:
+        scene = Scene(cluster, CHAIN)
+        scene.pay(*FIRST)
+        scene.run()
+        release = scene.release().start().reprocess().gate()
+
+        def meddle(step: str) -> None:
+            # As a worker does that comes and goes: its punctuations write without processing a record.
+            if step == "kept":
+                cluster.input_topic("t0", STRING, LONG).pipe_input("a0", 5, timestamp=MINUTE_MS)
+
+        versions = dict.fromkeys(scene.project.apps, "v2")
+        meddled = JointRelease(scene.project.cluster, scene.project.config, versions, meddle)
+        with pytest.raises(UnderWayError, match="to-t1-v1 or to-t1-v2 has not processed"):
+            meddled.cut()
+        assert {each.step for each in release.status.values()} == {ReleaseStep.GATED}
+        release.cut()
+        assert scene.tables() == expected
+
+
 def as_a_global_table(builder: StreamsBuilder) -> Topology:
     rows = builder.global_table("t0", ROWS)
     builder.stream("in", ROWS).join(rows, lambda a, b: a + b, key_selector=lambda key, _: key).to("out", OUT)

@@ -108,7 +108,7 @@ class JointMember:
         is_still = (
             self.versions.are_at_one_place(pair.old, pair.new)
             and self._positions(pair.old, pair.new) == pair.point.vector
-            and all(self.versions.is_drained(each, self._read(release, each)) for each in (pair.old, pair.new))
+            and self._have_drained(release, pair.old, pair.new)
             and self._gate.ends(pair.new) == pair.point.ends
         )
         if not is_still:
@@ -127,6 +127,10 @@ class JointMember:
         if not (is_there and self.versions.are_at_one_place(old, candidate)):
             message = f"{old.id} or {candidate.id} has processed records during the switch; nothing was published"
             raise UnderWayError(message, hint="Stop all workers and runs, then try again.")
+        # Punctuations write without moving a position, and whoever is moved to an end would miss what is left before it.
+        if not self._have_drained(release, old, candidate):
+            message = f"{old.id} or {candidate.id} has not processed what came during the switch; nothing was published"
+            raise UnderWayError(message, hint="Stop all workers and runs, then try again.")
 
     def move(self, release: Release, new: str) -> None:
         """Let both versions continue in the topics that they read once the other one is live."""
@@ -143,6 +147,10 @@ class JointMember:
                     earlier = {name: topic for topic, name in moved.items()}
                     with conflicts(release):
                         _move(before, after, task_id, earlier, partial(self.registry.require, release))
+
+    def _have_drained(self, release: Release, *versions: ConnectedApplication) -> bool:
+        """Return whether versions have processed all that others of the release have written for them."""
+        return all(self.versions.is_drained(each, self._read(release, each)) for each in versions)
 
     def _positions(self, *versions: ConnectedApplication) -> OffsetVector:
         return OffsetVector({tp: at for each in versions for tp, at in self.versions.positions(each).items()})

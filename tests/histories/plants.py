@@ -550,10 +550,10 @@ PLANTS = (
             (
                 "        cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))\n"
                 "        # Again: an owner that took a task over before the cut was written does not know of it.\n"
-                "        _fence(old, new)\n"
+                "        fence(old, new)\n"
             ),
             (
-                "        _fence(old, new)\n"
+                "        fence(old, new)\n"
                 "        cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))\n"
             ),
         ),

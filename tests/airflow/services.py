@@ -275,6 +275,8 @@ def running_services(directory: Path, postgres: int, port: int, environ: dict[st
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
+            # By default, a task fails once the API server has not answered for 5 s a few times: a busy machine takes longer.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         }
         services = Services(directory, {**os.environ, **settings, **environ}, port)
         migrate = [sys.executable, "-m", "airflow", "db", "migrate"]

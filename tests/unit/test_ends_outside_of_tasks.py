@@ -245,6 +245,8 @@ OUTAGES_ELSEWHERE = {
     "service/query_computing.py:answer",  # answered with 503
     "service/query_computing.py:follow",  # as above
     "spark/bounded_runs/attempts.py:_attempted",  # tried again
+    "sql/gathering.py:add",  # aggregates ask no registry
+    "sql/gathering.py:results",  # as above
     "topics/letters.py:_decoded",  # shown
     "topics/pages.py:_decoded",  # shown
     "topology/contents.py:imported",  # a module that cannot be imported

@@ -656,7 +656,7 @@ def test_a_recreated_topic_is_not_mistaken_for_the_exported_one(
     spec = ExportSpec(unique, str(tmp_path / "out"), "json")
     with monkeypatch.context() as patched:
         if dies:
-            patched.setattr(exports, "_write", lambda *_args: 1 / 0)
+            patched.setattr(exports, "_write", lambda *_args, **_named: 1 / 0)
         with pytest.raises(ZeroDivisionError) if dies else nullcontext():
             run_export(spec, broker.admin(), spark)
     broker.admin().delete_topics([unique])

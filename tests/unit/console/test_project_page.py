@@ -29,7 +29,6 @@ from riverrun.service.instance import bound, serving
 from riverrun.spark.runs import RunRecord
 from riverrun.topology.svg import svg
 from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
-from tests.presence import present
 from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
@@ -177,6 +176,19 @@ class Page:
     def text(self, name: str) -> str:
         return str(self.page.find_element(By.ID, name).text)
 
+    def texts(self, selector: str) -> list[str]:
+        """The texts of elements at one moment: the page replaces elements while it is looked at."""
+        return [" ".join(text.split()) for text in self._each(selector, "each.innerText ?? each.textContent")]
+
+    def attributes(self, selector: str, name: str) -> list[str]:
+        """An attribute of elements at one moment."""
+        return self._each(selector, f"each.getAttribute('{name}')")
+
+    def _each(self, selector: str, found: str) -> list[str]:
+        script = f"return [...document.querySelectorAll(arguments[0])].map(each => {found})"
+        shown: list[str] = self.page.execute_script(script, selector)
+        return shown
+
     def wait_for(self, name: str, text: str) -> None:
         WebDriverWait(self.page, DEADLINE_S).until(lambda _: text in self.text(name), f"{text!r} in {name}")
 
@@ -255,23 +267,18 @@ def test_a_browser_shows_applications_runs_and_releases(page: Chrome) -> None:
         page.find_element(By.ID, "token").send_keys("secret\n")
         console.wait_for("apps", "v1: 1 members, stable")
         assert page.title == "shop: Riverrun console"
-        rows = [row.text for row in page.find_elements(By.CSS_SELECTOR, "#apps tr")]
+        rows = console.texts("#apps tr")
         assert "v2: gated" in rows[0]
         assert "running, 2026-01-01" in rows[0]
         assert HOSTILE in rows[1]
-        bars = page.find_elements(By.CSS_SELECTOR, "#timeline rect")
-        assert [bar.get_attribute("class") for bar in bars] == ["failed", "done", "running"], (
-            "the oldest is before the period"
-        )
-        assert "3 bounded runs since" in present(
-            page.find_element(By.CSS_SELECTOR, "#timeline svg").get_attribute("aria-label")
-        )
+        bars = console.attributes("#timeline rect", "class")
+        assert bars == ["failed", "done", "running"], "the oldest is before the period"
+        (label,) = console.attributes("#timeline svg", "aria-label")
+        assert "3 bounded runs since" in label
         console.wait_for("surprising", f"clicks and {HOSTILE} write to counts")
-        titles = [each.text for each in page.find_elements(By.CSS_SELECTOR, "#graph .title")]
-        assert titles == ["clicks v1", f"{HOSTILE} v1"]
+        assert console.texts("#graph .title") == ["clicks v1", f"{HOSTILE} v1"]
         assert "restoring" not in console.text("instances")
-        links = [each.get_attribute("href") for each in page.find_elements(By.CSS_SELECTOR, "#instances a")]
-        assert links == ["http://host-1:8090/"] * 2
+        assert console.attributes("#instances a", "href") == ["http://host-1:8090/"] * 2
         assert "2, 40 records left" in console.text("instances")
         assert "abc123: needs an approval" in console.text("release")
         assert "def456: its gate has warnings" in console.text("release")
@@ -283,7 +290,7 @@ def test_a_browser_shows_applications_runs_and_releases(page: Chrome) -> None:
         assert "clicks-0 v1 none 80 80" in console.text("inputs")
         page.find_element(By.ID, "compare").click()
         console.wait_for("compared", "2 rows differ")
-        assert [each.text for each in page.find_elements(By.CSS_SELECTOR, "#rows mark")] == ["n: 1", "n: 3", "nan"]
+        assert console.texts("#rows mark") == ["n: 1", "n: 3", "nan"]
         assert HOSTILE in console.text("rows")
         assert page.find_elements(By.CSS_SELECTOR, "body script, img") == []
         assert console.complaints() == []
@@ -295,8 +302,12 @@ def test_the_menu_leads_to_each_section_and_keeps_the_application(page: Chrome) 
         console.wait_for("app-title", "clicks")
         page.find_element(By.LINK_TEXT, "broken").click()
         console.wait_for("app-title", "broken")
-        names = [each.text for each in page.find_elements(By.CSS_SELECTOR, "#menu a")]
-        assert names == ["Applications", "Topics between applications", "Bounded runs", "Application"]
+        assert console.texts("#menu a") == [
+            "Applications",
+            "Topics between applications",
+            "Bounded runs",
+            "Application",
+        ]
         page.find_element(By.LINK_TEXT, "Bounded runs").click()
         assert page.current_url.endswith("#runs-title")
         assert console.text("app-title") == "Application broken"
@@ -307,14 +318,10 @@ def test_trouble_has_a_colour_and_so_has_what_waits_for_a_person(page: Chrome) -
     with served(Looking(project())) as address:
         console = Page(page, address)
         console.wait_for("apps", "stable")
-        cells = page.find_elements(By.CSS_SELECTOR, "#apps .is-failed, #apps .is-warnings")
-        assert [(each.get_attribute("class"), each.text) for each in cells] == [
-            ("is-warnings", "v2: gated"),
-            ("is-failed", HOSTILE),
-        ]
+        assert console.texts("#apps .is-warnings") == ["v2: gated"]
+        assert console.texts("#apps .is-failed") == [HOSTILE]
         console.open()
-        failed = page.find_elements(By.CSS_SELECTOR, "#runs .is-failed")
-        assert [each.text for each in failed] == ["failed", "died"]
+        assert console.texts("#runs .is-failed") == ["failed", "died"]
 
 
 def test_another_application_is_chosen_by_its_link_and_stays(page: Chrome) -> None:
@@ -324,7 +331,7 @@ def test_another_application_is_chosen_by_its_link_and_stays(page: Chrome) -> No
         console.wait_for("app-title", "clicks")
         page.find_element(By.LINK_TEXT, "broken").click()
         console.wait_for("app-title", "broken")
-        assert page.find_element(By.CSS_SELECTOR, "a[aria-current]").text == "broken"
+        assert console.texts("a[aria-current]") == ["broken"]
         assert page.switch_to.active_element.get_attribute("id") == "app-title"
         assert HOSTILE in console.text("app-error")
         assert "No worker or run" in console.text("silent")

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from riverrun.operators.late_records import refused_by
-from riverrun.operators.sequences import State, Unfinished, search
+from riverrun.operators.sequences import SearchState, Unfinished, search
 from riverrun.operators.waiting_records import WaitingRecords
 from riverrun.processor.handlers import DropReason
 from riverrun.records import ValueAndTimestamp
@@ -231,7 +231,7 @@ class StreamMatch:
         """
         forward = self._context.forward if place is None else partial(self._context.forward_as, place)
         within_ms, bits = self._matching.within_ms, [each.bits for each in known]
-        first, among, inside, failed = 0, (False, -1), bits, set[State]()
+        first, among, inside, failed = 0, (False, -1), bits, set[SearchState]()
         while first < len(known):
             end_ms = known[first].time + within_ms
             is_over = now_ms >= end_ms

@@ -69,7 +69,7 @@ Taken: TypeAlias = "tuple[tuple[int, int], ...]"
 """The place of each record of a match, with that of its element."""
 
 
-class State(NamedTuple):
+class SearchState(NamedTuple):
     """A place in a pattern, before a record.
 
     Args:
@@ -91,7 +91,7 @@ _Path: TypeAlias = "tuple[_Path, tuple[int, int]] | None"
 
 
 def search(
-    sequel: Sequel, records: Sequence[int], *, is_over: bool, first: int = 0, seen: set[State] | None = None
+    sequel: Sequel, records: Sequence[int], *, is_over: bool, first: int = 0, seen: set[SearchState] | None = None
 ) -> Taken | Unfinished:
     """Return the match that begins with the record at `first`; a record is the bits of the predicates that it satisfies.
 
@@ -101,8 +101,8 @@ def search(
     at_end = sequel.forbids_at_end
     later = range(len(records) - 1, first, -1) if at_end else ()
     last_forbidden = next((at for at in later if records[at] & at_end), -1)
-    waiting: list[tuple[State, _Path, bool]] = [(State(-1, 0, first), None, False)]
-    seen = set[State]() if seen is None else seen
+    waiting: list[tuple[SearchState, _Path, bool]] = [(SearchState(-1, 0, first), None, False)]
+    seen = set[SearchState]() if seen is None else seen
     while waiting:
         state, path, ends = waiting.pop()
         if ends:
@@ -129,23 +129,23 @@ def search(
     return Unfinished.NONE
 
 
-def _choices(sequel: Sequel, state: State) -> list[State]:
+def _choices(sequel: Sequel, state: SearchState) -> list[SearchState]:
     """Return the states after the next record, by preference, of which it decides."""
-    found, elements = list[State](), sequel.elements
+    found, elements = list[SearchState](), sequel.elements
     if state.element >= 0:
         current = elements[state.element]
         if (current.most is None or state.times < current.most) and not (current.is_consecutive and state.has_gap):
             times = state.times + 1 if current.most is not None else min(state.times + 1, current.least)
-            found.append(State(state.element, times, state.at + 1))
+            found.append(SearchState(state.element, times, state.at + 1))
     for place in _following(sequel, state):
         if place == len(elements) or (elements[place].forbids and state.is_barred):
             break
         if not (elements[place].is_next and state.has_gap):
-            found.append(State(place, 1, state.at + 1))
+            found.append(SearchState(place, 1, state.at + 1))
     return found
 
 
-def _following(sequel: Sequel, state: State) -> Iterator[int]:
+def _following(sequel: Sequel, state: SearchState) -> Iterator[int]:
     """Yield the places of the elements that may come next; the number of elements if that may be the end."""
     elements = sequel.elements
     if state.element >= 0 and state.times < elements[state.element].least:
@@ -157,7 +157,7 @@ def _following(sequel: Sequel, state: State) -> Iterator[int]:
     yield len(elements)
 
 
-def _forbidden(sequel: Sequel, state: State) -> int:
+def _forbidden(sequel: Sequel, state: SearchState) -> int:
     """Return the bits that no record may have before what follows; before the first record, anything may be."""
     if state.element < 0:
         return 0
@@ -166,7 +166,7 @@ def _forbidden(sequel: Sequel, state: State) -> int:
     return sequel.elements[last].forbids if 0 <= last < len(sequel.elements) else 0
 
 
-def _is_complete(sequel: Sequel, state: State) -> bool:
+def _is_complete(sequel: Sequel, state: SearchState) -> bool:
     return state.element >= 0 and len(sequel.elements) in _following(sequel, state)
 
 

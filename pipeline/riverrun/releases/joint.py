@@ -135,16 +135,12 @@ class JointMember:
     def move(self, release: Release, new: str) -> None:
         """Let both versions continue in the topics that they read once the other one is live."""
         for version in (release.live, new):
-            staging = release.inputs.get(version) or {}
-            if version == new:
-                moved = {name: topic for topic, name in staging.items()}
-                after = self.versions.reading(version, None).resolved()
-            else:
-                moved, after = staging, self.versions.reading(version, staging).resolved()
+            staging, goes_live = release.inputs.get(version) or {}, version == new
+            earlier = staging if goes_live else {name: topic for topic, name in staging.items()}
             before = self.versions.application(version)
+            after = self.versions.reading(version, None if goes_live else staging).resolved()
             for task_id, inputs in after.layout.tasks.items():
-                if any(tp.topic in moved.values() for tp in inputs):
-                    earlier = {name: topic for topic, name in moved.items()}
+                if any(tp.topic in earlier for tp in inputs):
                     with conflicts(release):
                         _move(before, after, task_id, earlier, partial(self.registry.require, release))
 
@@ -236,7 +232,7 @@ class JointReleaser:
             read: The topics that others of the release read, by application.
         """
         for each in self._members:
-            release, candidate = each.releaser.status(), self._joint[each.app]
+            release = each.releaser.status()
             if release.step in BEGUN and release.joint != self._joint:
                 message = f"{each.app}: {release.candidate} is being released already; {release.progress}"
                 command = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from riverrun.operators.sequences import Element, Sequel, State, Taken, Unfinished, search
+from riverrun.operators.sequences import Element, SearchState, Sequel, Taken, Unfinished, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +95,7 @@ def is_match(sequel: Sequel, records: list[int], taken: Taken) -> bool:
 
 
 def could_take(sequel: Sequel, element: int, times: int, before: list[int], bits: int) -> bool:
-    """Whether a record could be taken after `times` records of an element and some that were skipped."""
+    """True if `times` records of an element and some skipped ones can be followed by one that is taken."""
     elements = sequel.elements
     current = elements[element]
     may_repeat = (current.most is None or times < current.most) and not (before and current.is_consecutive)
@@ -113,7 +113,7 @@ def could_take(sequel: Sequel, element: int, times: int, before: list[int], bits
 
 
 def preferred(sequel: Sequel, records: list[int]) -> Taken | None:
-    """Of all matches, the one that takes the earliest element at the first difference, or goes on where others end."""
+    """Return the match that the rules prefer: at the first difference it takes the earliest element, or a further record."""
     found = [each for each in assignments(sequel, records) if is_match(sequel, records, each)]
     end = len(sequel.elements)
     return min(found, key=lambda taken: ([element for _, element in taken] + [end], taken), default=None)
@@ -147,7 +147,7 @@ def test_searches_that_share_what_has_failed_find_what_others_find(
     case: tuple[Sequel, list[int]], is_over: bool
 ) -> None:
     sequel, records = case
-    first, failed = 0, set[State]()
+    first, failed = 0, set[SearchState]()
     while first < len(records):
         found = search(sequel, records, is_over=is_over, first=first, seen=failed)
         alone = search(sequel, records[first:], is_over=is_over)

@@ -125,7 +125,7 @@ class Overload:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class FittingOverload:
     """An overload that takes the given arguments."""
 
     overload: Overload
@@ -179,9 +179,9 @@ class FunctionRegistry:
             known.remove(each)
         known.append(overload)
 
-    def find(self, kind: str, name: str, types: tuple[Argument, ...]) -> Match:
+    def find(self, kind: str, name: str, types: tuple[Argument, ...]) -> FittingOverload:
         """Return the overload that takes these arguments with the least widening."""
-        found: list[Match] = []
+        found: list[FittingOverload] = []
         for overload in self.named(kind, name):
             patterns = overload.signature.patterns(len(types))
             fit = None if patterns is None else fits(patterns, types)
@@ -190,7 +190,7 @@ class FunctionRegistry:
             if fit is not None and returns is not None:
                 # More than any sum of steps: a signature with a fixed number of parameters is preferred.
                 repeats = 1000 if overload.signature.repeated is not None else 0
-                found.append(Match(overload, fit[0] + repeats, fit[1], types, returns))
+                found.append(FittingOverload(overload, fit[0] + repeats, fit[1], types, returns))
         if not found:
             raise self.refusal(kind, name, types)
         return min(found, key=lambda match: match.distance)

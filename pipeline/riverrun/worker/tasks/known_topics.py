@@ -103,6 +103,7 @@ class TopicWatch:
         self._clock = clock
         self._asker: ThreadPoolExecutor | None = None
         self._asked: Future[Mapping[str, Topic]] | None = None
+        self._asked_about: frozenset[str] = frozenset()
         self._look_at = 0.0
         self._missing_since: dict[str, float] = {}
 
@@ -120,7 +121,8 @@ class TopicWatch:
                 log.debug("topics cannot be compared: %s", error)
         elif self._asked is None and self._clock() >= self._look_at and (known := self._known()):
             self._asker = self._asker or ThreadPoolExecutor(1, "topic-watch")
-            self._asked = self._asker.submit(self._look_up, {topic for topic, _ in known} | partitions.keys())
+            self._asked_about = frozenset({topic for topic, _ in known} | partitions.keys())
+            self._asked = self._asker.submit(self._look_up, self._asked_about)
         return False
 
     def close(self) -> None:
@@ -135,7 +137,9 @@ class TopicWatch:
         self._look_at = now + max(_LOOK_SECONDS, total / _PARTITIONS_PER_SECOND)
         known = self._known()
         require_same(application, known, short_ids({name: topic.id for name, topic in found.items()}))
-        gone = self._gone(({topic for topic, _ in known} | partitions.keys()) - found.keys(), now)
+        # Tasks that were taken over meanwhile depend on topics that the answer is not about.
+        awaited = self._asked_about & ({topic for topic, _ in known} | partitions.keys())
+        gone = self._gone(awaited - found.keys(), now)
         matched = {topic for source in _patterns(application) for topic in source}
         # A topic that only a pattern matches may go: the application then reads fewer topics.
         if gone - matched:

@@ -41,7 +41,8 @@ class Watched:
         self.now = 0.0
         self.topics = {name: Topic(OLD, 2) for name in KNOWN}
         self.error: BrokerError | None = None
-        self.watch = TopicWatch(self._answer, lambda: set(short_ids(KNOWN).items()), lambda: self.now)
+        self.known = KNOWN
+        self.watch = TopicWatch(self._answer, lambda: set(short_ids(self.known).items()), lambda: self.now)
 
     def _answer(self, topics: Iterable[str]) -> Mapping[str, Topic]:
         if self.error is not None:
@@ -112,3 +113,18 @@ def test_brokers_are_not_asked_all_the_time(watched: Watched) -> None:
     watched.look()
     watched.topics["in"] = Topic(NEW, 2)
     assert not watched.look(0.5)
+
+
+def test_a_topic_of_a_task_that_is_taken_over_during_a_look_up_is_not_missed(watched: Watched) -> None:
+    later = {**KNOWN, "app-v1-counts-changelog": OLD}
+    watched.topics["app-v1-counts-changelog"] = Topic(OLD, 2)
+    app, partitions = application(), {"in": 2, "matched": 2}
+    for _ in range(3):
+        watched.now += 10
+        # Asked before the task is taken over, or after it was given back, and heard while it runs.
+        watched.known = KNOWN
+        watched.watch.run_once(app, partitions)
+        assert watched.watch._asked is not None
+        watched.watch._asked.exception()
+        watched.known = later
+        assert not watched.watch.run_once(app, partitions)

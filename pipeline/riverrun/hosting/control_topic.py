@@ -209,6 +209,7 @@ class ReleaseRegistry:
         self._clock: Clock = SystemClock() if clock is None else clock
         self.by = by or this_user()
         self._operations: set[str] = set()
+        self._known: dict[str, Release | None] = {}
 
     @classmethod
     def at(cls, admin: Admin, by: str = "") -> ReleaseRegistry:
@@ -221,21 +222,25 @@ class ReleaseRegistry:
 
     def find(self, app: str) -> Release | None:
         """Return the release of an application; None if it was never released."""
-        return release_in(self._notes.read(), app)
+        self._known[app] = found = release_in(self._notes.read(), app)
+        return found
 
     def read(self, app: str, default_version: str) -> Release:
         """Return the release of an application; one that was never released is live in its configured version."""
         return self.find(app) or Release(app, default_version)
 
     def elsewhere(self, app: str, version: str) -> Mapping[str, str] | None:
-        """Return the topics that a version reads in place of public ones by now (`Release.elsewhere`)."""
-        release = self.find(app)
+        """Return the topics that a version reads in place of public ones (`Release.elsewhere`), by the record last seen here.
+
+        Steps load versions several times. Whoever takes a task over makes sure that the topics are still these.
+        """
+        release = self._known[app] if app in self._known else self.find(app)
         return None if release is None else release.elsewhere(version)
 
     def find_with_last_change(self, app: str) -> tuple[Release | None, ReleaseChange | None]:
         """Return the release of an application, and the last change of one whose record is lost, of the same moment."""
         notes = self._notes.read()
-        release = release_in(notes, app)
+        self._known[app] = release = release_in(notes, app)
         is_known = release is not None and release.revision
         done = [] if is_known else history_in(notes, app)
         return release, done[-1] if done else None
@@ -271,6 +276,7 @@ class ReleaseRegistry:
                 if attempt == _ATTEMPTS or now.revision != release.revision:
                     raise _conflict(release, now, error) from error
             time.sleep(random.uniform(0, _APART_SECONDS * attempt))  # noqa: S311 - two writers in step would fence each other for ever
+        self._known[release.app] = written
         return written
 
     def has_written(self, release: Release) -> bool:

@@ -18,6 +18,7 @@ ALLOWED = {
     "spark/ranges.py": "records are to be processed once more, which is what a reset is for; a release comes first",
     "state/stores/buffer.py": "local state is a copy of the changelogs",
     "state/rocksdb.py": "local state is a copy of the changelogs",
+    "transfers/exports.py": "files of an attempt that another one has repeated",
     "transfers/jdbc.py": "the note of another export",
     "transfers/sql_sink.py": "the note of an export of a topic that is gone",
 }

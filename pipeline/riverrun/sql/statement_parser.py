@@ -29,18 +29,12 @@ from riverrun.sql.statements import (
     SqlError,
     Statement,
     WindowClause,
-    nearest,
 )
 from riverrun.sql.variables import statement_words
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from riverrun.sql.durations import WindowSize
 
-_OVER_HINT = "TOPK and BOTTOMK list the first values of a group; SELECT DISTINCT ON ... WITHIN drops repeated rows."
-_BY_COUNT_HINT = "Windows by count are Python's: windowed_by(CountWindows.of(n))."
-_CALENDAR_HINT = "Only sizes and offsets of TUMBLING windows have units of the calendar."
 _DISTINCT_HINT = "SELECT DISTINCT ON (id) ... FROM payments WITHIN 1 DAY"
 
 
@@ -272,8 +266,6 @@ class KsqlParser(ExpressionParser):
             self._advance(2)
             return Item(None, source=source, start=start)
         expression = self.expression_of()
-        if self.is_next("OVER") and self._next and self._next.text == "(":
-            raise self.fail("Functions OVER other rows are not supported", hint=_OVER_HINT)
         alias = None
         if self.word("AS") or (self._curr and not self.is_next(*RESERVED, ",", ";", ")")):
             alias, _ = self.name()
@@ -348,29 +340,6 @@ class KsqlParser(ExpressionParser):
                 self.expect("JOIN")
                 return kind
         return "INNER" if self.word("JOIN") else None
-
-    def _grace(self) -> int | None:
-        if not self.word("GRACE"):
-            return None
-        self.expect("PERIOD")
-        return self._duration()
-
-    def _duration(self) -> int:
-        number, unit, start = self._amount(UNITS)
-        return checked_duration(number * UNITS[unit], start)
-
-    def _amount(self, units: Collection[str]) -> tuple[int, str, int]:
-        """Take a number and its unit; return them, the unit as it is listed, and the offset of the unit."""
-        number = self.number()
-        token = self._curr
-        name, start = self.name()
-        unit = name.removesuffix("S")
-        if unit not in units:
-            hint = nearest(name, [f"{unit}S" for unit in units])
-            hint = _CALENDAR_HINT if unit in CALENDAR_UNITS else hint
-            hint = _BY_COUNT_HINT if unit in {"ROW", "RECORD"} else hint
-            raise self.fail(f"There is no unit of time {name}", token, hint)
-        return number, unit, start
 
     def _window_clause(self) -> WindowClause:
         if self.is_next("TUMBLING", "HOPPING", "SESSION"):

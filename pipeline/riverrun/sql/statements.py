@@ -149,6 +149,15 @@ class WindowClause:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """The rows of OVER up to each row: the time that they reach back, and the most of them. Times are in ms."""
+
+    size: int
+    rows: int | None = None
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A SELECT; with `needs_key`, the projection must contain the key of its rows, as it must in a file.
 

@@ -20,6 +20,7 @@ from riverrun.sql.functions import is_aggregate
 from riverrun.sql.planning.aggregations import TTL_PLACES, aggregated
 from riverrun.sql.planning.joins import joined_all
 from riverrun.sql.planning.relations import exploded, rows_of, table_calls
+from riverrun.sql.planning.rolling import rolled, windows_in
 from riverrun.sql.row_code import Code, function_of, predicate_of
 from riverrun.sql.statements import From, Item, Query, SqlError, start_of
 from riverrun.sql.types import Map, Primitive
@@ -84,7 +85,7 @@ def planned(
 
     def sent(into: LateInto, rows: Relation) -> None:
         assert late is not None  # noqa: S101 - only a LATE INTO has late rows
-        late(into, _plain(_WHOLE, rows, Materialized()))
+        late(into, _plain(_WHOLE, rows, Materialized(), {}))
 
     relation = _filtered(query, joined_all(relations, query.joins, sent))
     stored: Materialized[Any, Any] = kept or Materialized()
@@ -92,7 +93,7 @@ def planned(
         return _aggregate_result(query, relation, stored, settings or {}, sent)
     if stored.ttl is not None:
         raise SqlError(TTL_PLACES, query.source.start)
-    return _plain(query, relation, stored)
+    return _plain(query, relation, stored, settings or {})
 
 
 def _check_clauses(query: Query) -> None:
@@ -272,7 +273,7 @@ def _types(nodes: Sequence[exp.Expr], relation: Relation) -> list[SqlType]:
     return [compiler.code(each).type or Primitive.STRING for each in nodes]
 
 
-def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> QueryResult:
+def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any], settings: Mapping[str, Any]) -> QueryResult:
     """Return the result of a query without an aggregation."""
     store = kept.name
     if query.distinct is not None:
@@ -289,7 +290,10 @@ def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> Qu
         for number, node in enumerate(keys):
             if node not in known:
                 outputs.append(ProjectedColumn(_own_name(node) or f"KSQL_COL_{number}", node))
-    nodes, relation = exploded([each.node for each in outputs], relation)
+    nodes = [each.node for each in outputs]
+    if windows_in(nodes):
+        nodes, relation = rolled([qualified(each, relation) for each in nodes], relation, settings)
+    nodes, relation = exploded(nodes, relation)
     outputs = [replace(each, node=node) for each, node in zip(outputs, nodes, strict=True)]
     compiler = Compiler(relation.fields)
     nodes = [qualified(each.node, relation) for each in outputs]

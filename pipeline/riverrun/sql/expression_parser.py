@@ -335,16 +335,19 @@ class ExpressionParser(Parser):
         groups = [self.expression_of()]
         while self.word(","):
             groups.append(self.expression_of())
-        token = self._curr
-        if not self.word("ORDER", "BY", "ROWTIME"):
-            message = "OVER takes ORDER BY ROWTIME: rows are in the order of their times"
-            raise self.fail(message, token, "The property TIMESTAMP of a source names the column that is its ROWTIME.")
-        self.word("ASC")
+        self.expect_time_order()
         frame = self._frame()
         self.expect(")")
         found = exp.Window(this=call, partition_by=groups, spec=exp.Var(this=repr(frame)))
         found.meta["frame"] = frame
         return found
+
+    def expect_time_order(self) -> None:
+        """Take ORDER BY ROWTIME, which is the only order of streams."""
+        if not self.word("ORDER", "BY", "ROWTIME"):
+            hint = "The property TIMESTAMP of a source names the column that is its ROWTIME."
+            raise self.fail("Expected ORDER BY ROWTIME: rows are in the order of their times", hint=hint)
+        self.word("ASC")
 
     def _frame(self) -> Frame:
         if self.is_next("RANGE"):

@@ -233,7 +233,7 @@ def aggregated(
         grouped = grouped_rows(relation, row_of, fold, options, is_keyed=is_keyed)
         consumer = None if late_rows is None else late_rows.consumer(is_keyed=is_keyed)
         table = _of_stream(grouped, fold, stored, window, late=consumer, is_final=is_final)
-    fields = _fields(types[: len(groups)], calls.calls, is_windowed=window is not None)
+    fields = fields_of(types[: len(groups)], calls.calls, is_windowed=window is not None)
     to_row = fold.results(is_windowed=window is not None)
     results = table.map_values(to_row)
     steps: tuple[Callable[[Any, Any], Any], ...] = (to_row,)
@@ -276,7 +276,7 @@ def row_groups(
     rewritten = tuple(calls.rewritten(each) for each in nodes)
     test = None if having is None else calls.rewritten(having)
     types = [each.type or Primitive.STRING for each in calls.inputs[: len(groups)]]
-    fields = _fields(types, calls.calls, is_windowed=False)
+    fields = fields_of(types, calls.calls, is_windowed=False)
     passes = None
     if test is not None:
         compiler = Compiler(fields)
@@ -325,7 +325,7 @@ def _passing(passes: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
     return lambda key, row: row if passes(key, row) else None
 
 
-def _fields(groups: Sequence[SqlType], calls: Sequence[GroupedAggregate], *, is_windowed: bool) -> tuple[Field, ...]:
+def fields_of(groups: Sequence[SqlType], calls: Sequence[GroupedAggregate], *, is_windowed: bool) -> tuple[Field, ...]:
     fields = [Field(f"G{number}", type_) for number, type_ in enumerate(groups)]
     fields += [Field(f"A{number}", each.function.returns) for number, each in enumerate(calls)]
     if is_windowed:

@@ -233,7 +233,7 @@ class PullQuery:
 
 def reads_rows(query: Query, catalog: Catalog) -> bool:
     """Return whether a SELECT reads the current rows of one table."""
-    clauses = (query.joins, query.partition_by, query.window, query.distinct, query.unions)
+    clauses = (query.joins, query.match, query.partition_by, query.window, query.distinct, query.unions)
     return not any(clauses) and catalog.find(query.source.name, query.source.start).is_table
 
 

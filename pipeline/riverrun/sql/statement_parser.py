@@ -331,7 +331,9 @@ class KsqlParser(ExpressionParser):
         definitions = dict(self._definitions()) if self.word("DEFINE") else {}
         self.expect(")")
         within, grace = times
-        return MatchRecognize(groups, tuple(measures), tuple(parts), definitions, within, grace, start)
+        return MatchRecognize(
+            groups, tuple(measures), tuple(parts), definitions, within=within, grace=grace, start=start
+        )
 
     def _measure(self) -> tuple[str, exp.Expr]:
         node = self.expression_of()

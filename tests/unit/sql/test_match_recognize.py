@@ -16,7 +16,7 @@ from tests.unit.sql.test_forms_of_operators import CLICKS, MS, TABLE, Piped, of,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun import Topology
+    from riverrun import KStream, Topology
 
 TESTS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "n > 0": lambda value: value["N"] is not None and value["N"] > 0,
@@ -34,7 +34,7 @@ REPETITIONS: dict[str, Callable[[Pattern[Any]], Pattern[Any]]] = {
     "{1,2}": lambda pattern: pattern.times(1, 2).consecutive(),
     "{,2}": lambda pattern: pattern.times(1, 2).consecutive().optional(),
 }
-MEASURES = {
+MEASURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "COUNT(*)": lambda found: sum(map(len, found.values())),
     "FIRST(a.n)": lambda found: next((each["N"] for each in found["A"]), None),
     "b.page": lambda found: next((each["PAGE"] for each in reversed(found["B"])), None),
@@ -59,9 +59,10 @@ def in_python(parts: list[tuple[str, str, str]], grace_ms: int, group: str) -> T
     pattern = REPETITIONS[times](Pattern.begin(name.upper(), TESTS[test]))
     for name, times, test in others:
         pattern = REPETITIONS[times](pattern.next(name.upper(), TESTS[test]))
-    clicks = builder.stream("in", Consumed(STRING, JSON))
+    clicks: KStream[str, Any] = builder.stream("in", Consumed(STRING, JSON))
     if group == "page":
-        clicks = clicks.filter(lambda _key, value: value["PAGE"] is not None).select_key(lambda _, value: value["PAGE"])
+        with_page = clicks.filter(lambda _key, value: value["PAGE"] is not None)
+        clicks = with_page.select_key(lambda _key, value: value["PAGE"])
     found = clicks.match(pattern, within=30 * MS, grace=timedelta(milliseconds=grace_ms), grouped=Grouped(STRING, JSON))
     rows = found.map_values(lambda match: {f"M{n}": measure(match) for n, measure in enumerate(MEASURES.values())})
     rows.to("O", Produced(STRING, JSON))

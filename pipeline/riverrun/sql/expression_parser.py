@@ -23,6 +23,10 @@ _TYPES = {
 _MOST_NUMBER = (1 << 63) - 1
 _BY_COUNT_HINT = "Windows by count are Python's: windowed_by(CountWindows.of(n))."
 _CALENDAR_HINT = "Only sizes and offsets of TUMBLING windows have units of the calendar."
+_ORDER_HINT = (
+    "TIMESTAMP in WITH names the column that is a source's ROWTIME. "
+    "For ranks, TOPK and BOTTOMK list the first values of a group; SELECT DISTINCT ON ... WITHIN drops repeated rows."
+)
 _OVER_HINT = (
     "SUM(amount) OVER (PARTITION BY account ORDER BY ROWTIME RANGE BETWEEN 10 MINUTES PRECEDING AND CURRENT ROW)"
 )
@@ -335,18 +339,18 @@ class ExpressionParser(Parser):
         groups = [self.expression_of()]
         while self.word(","):
             groups.append(self.expression_of())
-        self.expect_time_order()
+        self.expect_time_order("OVER")
         frame = self._frame()
         self.expect(")")
         found = exp.Window(this=call, partition_by=groups, spec=exp.Var(this=repr(frame)))
         found.meta["frame"] = frame
         return found
 
-    def expect_time_order(self) -> None:
+    def expect_time_order(self, clause: str) -> None:
         """Take ORDER BY ROWTIME, which is the only order of streams."""
         if not self.word("ORDER", "BY", "ROWTIME"):
-            hint = "The property TIMESTAMP of a source names the column that is its ROWTIME."
-            raise self.fail("Expected ORDER BY ROWTIME: rows are in the order of their times", hint=hint)
+            message = f"{clause} takes ORDER BY ROWTIME: rows are in the order of their times"
+            raise self.fail(message, hint=_ORDER_HINT)
         self.word("ASC")
 
     def _frame(self) -> Frame:

@@ -307,7 +307,7 @@ class KsqlParser(ExpressionParser):
         start = self._curr.start
         self.expect("MATCH_RECOGNIZE", "(", "PARTITION", "BY")
         groups = self._by("PARTITION")
-        self.expect_time_order()
+        self.expect_time_order("MATCH_RECOGNIZE")
         self.expect("MEASURES")
         measures = [self._measure()]
         while self.word(","):

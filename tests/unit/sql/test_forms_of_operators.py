@@ -626,8 +626,8 @@ MISTAKES = {
     ),
     "ROW_NUMBER": (
         "CREATE STREAM o AS SELECT u, ROW_NUMBER() OVER (PARTITION BY u ORDER BY n) AS r FROM clicks;",
-        "ORDER BY ROWTIME",
-        "TIMESTAMP",
+        "OVER takes ORDER BY ROWTIME",
+        "TOPK",
     ),
     **{
         f"{shown} as an item": (f"CREATE STREAM o AS SELECT u, {item} AS r FROM clicks;", message, hint)

@@ -92,6 +92,8 @@ KO = TypeVar("KO")
 _LOOKUP_TIMEOUT = timedelta(seconds=10)
 _MOST_IN_FLIGHT = 100
 _MOST_IN_BATCH = 100
+# Three attempts, with the waits between them, are within the limit of a batch.
+_BATCH_TIMEOUT = timedelta(seconds=4)
 _NO_WAIT = timedelta(0)
 
 
@@ -346,7 +348,7 @@ class KStream(Generic[K, V]):
         *,
         max_records: int = _MOST_IN_BATCH,
         max_wait: timedelta = _NO_WAIT,
-        timeout: timedelta = _LOOKUP_TIMEOUT,
+        timeout: timedelta = _BATCH_TIMEOUT,
         retry: Retry | None = None,
         named: Named | None = None,
     ) -> KStream[K, Any]:
@@ -377,7 +379,7 @@ class KStream(Generic[K, V]):
             max_records: Most records of a call, from 1 to 10,000.
             max_wait: How long the first record of a call may wait for others; defaults to no time. A call then takes what is at
                 hand, and what has come during the call before. A commit ends the wait.
-            timeout: How long an attempt may take.
+            timeout: How long an attempt may take; defaults to 4 s.
             retry: How often to try; by default once.
             named: Name of the node.
 

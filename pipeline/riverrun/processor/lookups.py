@@ -163,12 +163,7 @@ class Lookup:
         retry: Retry | None,
         most: int | Batches,
     ) -> Lookup:
-        """Return a look-up within the limits.
-
-        Args:
-            taking_key: Calls `fetch` with key and value.
-            most: `max_in_flight`, or the limits of batches.
-        """
+        """Return a look-up within the limits; `taking_key` calls `fetch` with key and value, `most` is `max_in_flight`."""
         batches = most if isinstance(most, Batches) else None
         max_in_flight = most.max_records * _BATCHES_AT_A_TIME if isinstance(most, Batches) else most
         if batches is None and (isinstance(max_in_flight, bool) or not 1 <= max_in_flight <= _MOST_IN_FLIGHT):
@@ -178,7 +173,9 @@ class Lookup:
         is_blocking, timeout_s = not is_coroutine_function(fetch), timeout.total_seconds()
         lookup = cls(taking_key, is_blocking, timeout_s, retry or ONCE, max_in_flight, fetch, batches)
         if lookup.longest_seconds > lookup.limit_seconds:
-            message = f"A look-up may take {lookup.longest_seconds:g} s: timeout, times attempts, plus waits between them"
+            message = (
+                f"A look-up may take {lookup.longest_seconds:g} s: timeout, times attempts, plus waits between them"
+            )
             waited_for = "it" if batches is None else "two batches"
             hint = f"A commit waits for {waited_for}, so it may take {lookup.limit_seconds:g} s at most."
             raise TopologyError(message, hint=hint)

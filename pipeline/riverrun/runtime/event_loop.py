@@ -241,11 +241,15 @@ def _share(answer: Any, flights: Sequence[PendingLookup]) -> None:
         return
     # Not raised: a function that leaves values out may return the right number for a half of them, in the wrong order.
     for flight in flights:
-        flight.error = ProcessingError(message, hint="Return a list: the result of each value, in the order of the values.")
+        flight.error = ProcessingError(
+            message, hint="Return a list: the result of each value, in the order of the values."
+        )
 
 
 def _give_up(flights: Sequence[PendingLookup], failed: Exception) -> None:
-    message = f"a call failed for several records, and there was no time to ask for each: {type(failed).__name__}: {failed}"
+    message = (
+        f"a call failed for several records, and there was no time to ask for each: {type(failed).__name__}: {failed}"
+    )
     for flight in flights:
         # Each has an error to itself: raising one changes it.
         flight.error = ProcessingError(message)

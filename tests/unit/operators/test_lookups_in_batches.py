@@ -256,7 +256,7 @@ class Noting:
     failed: list[tuple[int, str, str]] = field(default_factory=list)
 
     def __call__(self, context: Any, record: Any, exception: Exception) -> Response:
-        self.failed.append((context.offset, record.value, str(exception)))
+        self.failed.append((context.offset, record.value, str(exception).partition("\nHint")[0]))
         return Response.resume()
 
 

@@ -1,12 +1,12 @@
-"""Runs look-ups within the turns of the task that waits for them, by the clock of the turns."""
+"""Runs look-ups in the turns of the tasks that wait for them, by the clock of the turns."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from riverrun.runtime.event_loop import LookupLoop, begin, end
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from riverrun.processor.lookups import LookupExecutor, PendingLookup
-    from riverrun.simulation.turns import Turns
-
+    from riverrun.simulation.turns import Host, Turns
 
 # Each event loop watches a connection to itself.
 _OWN_CONNECTIONS = 1
@@ -35,11 +34,14 @@ class _Waiting(selectors.DefaultSelector):
             # What is outside of the turns takes real time.
             found = super().select(timeout)
         if not found and timeout:
-            self._turns.sleep(timeout)
+            look = super().select
+            self._turns.wait_until(lambda: bool(look(0)), timeout)
         return found
 
 
-class _TurnsLoop(LookupLoop):
+class _HostLoop(LookupLoop):
+    """The event loop of a host. One actor at a time runs it, while it waits for look-ups."""
+
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         # From zero: a timer would never be due if floats cannot tell its time from the one before.
@@ -66,38 +68,47 @@ class _TurnsLoop(LookupLoop):
 
 
 class SimulatedLookups:
-    """A `LookupExecutor` with an event loop for each actor, which runs while the actor waits for look-ups."""
+    """A `LookupExecutor` for all hosts, each with an event loop."""
 
     def __init__(self, turns: Turns) -> None:
         self.finished = 0
         self._turns = turns
-        self._own = threading.local()
+        self._loops: WeakKeyDictionary[Host, _HostLoop] = WeakKeyDictionary()
 
     def start(self, flights: Sequence[PendingLookup]) -> None:
-        """Start look-ups that share a call, when their task waits."""
-        begin(flights, self._loop, self._finish)
+        """Start look-ups that share a call, when a task of the host waits."""
+        self._loop.call_soon_threadsafe(begin, flights, self._loop, self._finish)
 
     def wait(self, seen: int, timeout_s: float) -> None:
         """Wait until more look-ups have finished than `seen`, or the time (s) is up."""
-        if self.finished == seen:
-            self._loop.run_until_complete(self._until_more(timeout_s))
+        loop = self._loop
+        if loop.is_running():
+            self._turns.wait_until(lambda: self.finished != seen or not loop.is_running(), timeout_s)
+        elif self.finished == seen:
+            loop.run_until_complete(self._until_more(timeout_s))
 
     def cancel(self, flights: Iterable[PendingLookup]) -> None:
         """Cancel look-ups, and wait briefly for their cleanup."""
-        self._loop.run_until_complete(end(flights))
+        loop = self._loop
+        if loop.is_running():
+            ending = asyncio.run_coroutine_threadsafe(end(flights), loop)
+            self._turns.wait_until(lambda: ending.done() or not loop.is_running())
+        else:
+            loop.run_until_complete(end(flights))
 
     @property
-    def _loop(self) -> _TurnsLoop:
-        loop: _TurnsLoop | None = getattr(self._own, "loop", None)
-        if loop is None:
-            loop = self._own.loop = _TurnsLoop(self._turns)
-            self._turns.host.at_end.append(loop.end)
-        return loop
+    def _loop(self) -> _HostLoop:
+        host = self._turns.host
+        if host not in self._loops:
+            self._loops[host] = _HostLoop(self._turns)
+            host.at_end.append(self._loops[host].end)
+        return self._loops[host]
 
     async def _until_more(self, timeout_s: float) -> None:
-        self._loop.more.clear()
+        more = self._loop.more
+        more.clear()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._loop.more.wait(), timeout_s)
+            await asyncio.wait_for(more.wait(), timeout_s)
 
     def _finish(self) -> None:
         self.finished += 1

@@ -284,6 +284,21 @@ def test_values_that_fail_only_together_all_have_results() -> None:
     assert failing(fetch, "abcde") == ("ABCDE", [])
 
 
+@pytest.mark.parametrize(("bad", "most"), [(range(57, 58), 14), (range(100), 198)], ids=["one", "all"])
+def test_further_calls_for_bad_records_of_a_hundred_are_few(bad: range, most: int) -> None:
+    calls: list[int] = []
+
+    def fetch(values: list[str]) -> list[str]:
+        calls.append(len(values))
+        if any(ord(value) in bad for value in values):
+            raise OSError
+        return values
+
+    _, failed = failing(fetch, "".join(map(chr, range(100))))
+    assert [offset for offset, *_ in failed] == [*bad]
+    assert len(calls) - 1 <= most
+
+
 def test_without_a_handler_the_error_names_the_record_and_those_before_it_go_on() -> None:
     task, topics = running(looking(Asked("c", "e")), *(f"k {value}" for value in "abcde"))
     with pytest.raises(

@@ -123,7 +123,7 @@ class Lookup:
     """Describes what one operator looks up, and how.
 
     Args:
-        fetch: `(key, value) -> result`, or a coroutine function. With batches, of a list of each, and for a list of results.
+        fetch: `(key, value) -> result`, or a coroutine function. With batches, it takes and returns lists.
         is_blocking: Whether `fetch` has to be called in a thread.
         timeout_s: How long an attempt may take, s.
         max_in_flight: Most look-ups of a task at a time.

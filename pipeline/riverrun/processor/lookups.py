@@ -171,7 +171,7 @@ class Lookup:
         if millis(timeout, "timeout") < 1:
             raise TopologyError("timeout must be at least 1 ms")
         is_blocking, timeout_s = not is_coroutine_function(fetch), timeout.total_seconds()
-        lookup = cls(taking_key, is_blocking, timeout_s, retry or ONCE, max_in_flight, fetch, batches)
+        lookup = cls(taking_key, is_blocking, timeout_s, retry or ONCE, max_in_flight, fetch, batches=batches)
         if lookup.longest_seconds > lookup.limit_seconds:
             message = (
                 f"A look-up may take {lookup.longest_seconds:g} s: timeout, times attempts, plus waits between them"

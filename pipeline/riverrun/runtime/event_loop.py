@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS, ProcessingError, as_exception
 from riverrun.processor.lookups import COUNTS
+from riverrun.runtime.failures import NOT_THE_USERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -194,12 +195,16 @@ async def _fly(flights: Sequence[PendingLookup], finished: Callable[[], None]) -
 
 
 async def _answer(flights: Sequence[PendingLookup], until_s: float) -> None:
-    """Find the results. If a call for several records fails, ask for each half of them, to find the records that fail."""
+    """Find the results. If a call for several records fails, ask for each half of them, to find the records that fail.
+
+    A failure for which no record is to blame is not looked into.
+    """
     failed = await _failure(flights)
     if failed is None:
         return
-    if len(flights) == 1:
-        flights[0].error = failed
+    if len(flights) == 1 or isinstance(failed, NOT_THE_USERS):
+        for flight in flights:
+            flight.error = failed
         return
     loop, middle = asyncio.get_running_loop(), len(flights) // 2
     for half in (flights[:middle], flights[middle:]):

@@ -768,6 +768,7 @@ def test_what_look_ups_do_is_measured() -> None:
         "lookup-latency-max": 8000,
         "in-flight": 0,
         "waiting": 0,
+        "call-total": 6,
         "failure-total": 1,
         "retry-total": 2,
         "timeout-total": 1,

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riverrun import STRING, Named, Response, Retry, StreamsBuilder
-from riverrun.errors import ProcessingError, TopologyError
+from riverrun.errors import ProcessingError, RegistryError, TopologyError
 from riverrun.processor.handlers import ErrorHandlers
 from riverrun.records import RawRecord, TaskId
 from riverrun.runtime.layout import TaskSpec
@@ -354,6 +354,19 @@ def test_an_answer_that_is_no_list_says_what_to_return() -> None:
 def running_all(topology: Topology, values: str) -> None:
     task, _ = running(topology, *(f"k {value}" for value in values))
     task.process_all()
+
+
+def test_an_outage_is_no_failure_of_a_record() -> None:
+    calls: list[int] = []
+
+    def fetch(values: list[str]) -> Any:
+        calls.append(len(values))
+        message = "the registry does not answer"
+        raise RegistryError(message)
+
+    with pytest.raises(RegistryError, match="does not answer"):
+        failing(fetch, "abc")
+    assert calls == [3]
 
 
 def test_a_record_that_makes_calls_hang_is_found() -> None:

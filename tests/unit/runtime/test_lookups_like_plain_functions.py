@@ -212,11 +212,12 @@ def looking(source: Random, name: str) -> Callable[..., Any]:
             return plain(key, value)
 
         async def fetch_all(keys: list[Any], values: list[Any]) -> list[Any]:
-            return [await fetch(key, value) for key, value in zip(keys, values, strict=True)]
+            await asyncio.sleep(source.choice([0, 0, 1, 2, 5]))
+            return [plain(key, value) for key, value in zip(keys, values, strict=True)]
 
         if name == "map_values_async" and source.random() < 0.5:
             limits = {"max_records": source.choice([1, 2, 5, 100]), "max_wait": ms(source.choice([0, 5, 25]))}
-            return stream.map_values_in_batches(fetch_all, timeout=ms(22_000), **limits, **options)
+            return stream.map_values_in_batches(fetch_all, timeout=ms(6_000), **limits, **options)
         return getattr(stream, name)(fetch, max_in_flight=source.choice([1, 2, 5, 100]), **options)
 
     return call

@@ -44,7 +44,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 
 def history(build: Callable[[StreamsBuilder], Topology], seed: int) -> tuple[list[tuple[Any, Any]], int]:
-    """What was written with a kill and a bounded run in between, and a checksum of all turns."""
+    """The records written with a kill and a bounded run in between, and a checksum of all turns."""
     written: list[tuple[Any, Any]] = []
     with Cluster(seed=seed) as cluster:
         for topic in ("in", "out"):

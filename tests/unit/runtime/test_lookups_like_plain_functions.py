@@ -216,7 +216,8 @@ def looking(source: Random, name: str) -> Callable[..., Any]:
             return [plain(key, value) for key, value in zip(keys, values, strict=True)]
 
         if name == "map_values_async" and source.random() < 0.5:
-            limits = {"max_records": source.choice([1, 2, 5, 100]), "max_wait": ms(source.choice([0, 5, 25]))}
+            limits: dict[str, Any] = {"max_records": source.choice([1, 2, 5, 100])}
+            limits["max_wait"] = ms(source.choice([0, 5, 25]))
             return stream.map_values_in_batches(fetch_all, timeout=ms(6_000), **limits, **options)
         return getattr(stream, name)(fetch, max_in_flight=source.choice([1, 2, 5, 100]), **options)
 

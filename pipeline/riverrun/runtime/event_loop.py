@@ -169,20 +169,23 @@ async def _fly(flights: Sequence[PendingLookup], finished: Callable[[], None]) -
     counts.in_flight += len(flights)
     began_s = loop.time()
     try:
-        await _answer(flights, began_s + flights[0].lookup.limit_seconds)
+        if len(flights) == 1:
+            _share(await attempts(flights), flights)
+        else:
+            await _answer(flights, began_s + flights[0].lookup.limit_seconds)
     except asyncio.CancelledError:
         for flight in flights:
             flight.error = ProcessingError("the look-up was cancelled")
-    # The text of a user's exception may fail, too. The records would wait forever.
+    # Of the function, or of its exception's text. The records would wait forever.
     except USER_ERRORS as error:
         # As in `attempts`.
         if asyncio.current_task(loop) is None:
             raise
         for flight in flights:
             flight.error = as_exception(error)
-    counts.failures += sum(flight.error is not None for flight in flights if not flight.is_cancelled)
     counts.in_flight -= len(flights)
     for flight in flights:
+        counts.failures += flight.error is not None and not flight.is_cancelled
         flight.latency_ms = (loop.time() - began_s) * 1000
         flight.is_done = True
         try:

@@ -314,7 +314,17 @@ class KsqlParser(ExpressionParser):
             times.append(take() or 0)
         definitions = self._definitions() if self.word("DEFINE") else {}
         self.expect(")")
-        return MatchRecognize(groups, tuple(measures), tuple(parts), definitions, *times, start, self._alias(source))
+        within, grace = times
+        return MatchRecognize(
+            partition_by=groups,
+            measures=tuple(measures),
+            parts=tuple(parts),
+            definitions=definitions,
+            within=within,
+            grace=grace,
+            start=start,
+            alias=self._alias(source),
+        )
 
     def _measure(self) -> tuple[str, exp.Expr]:
         node = self.expression_of()

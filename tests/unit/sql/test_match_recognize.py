@@ -107,7 +107,7 @@ def test_rows_of_matches_are_filtered_and_computed_like_others() -> None:
     assert found == [("x", {"LAST": "P1", "AT": 3, "TWICE": 8}, 3)]
 
 
-def test_columns_within_the_clause_may_name_the_source_and_those_behind_it_the_alias() -> None:
+def test_columns_name_the_source_within_the_clause_and_the_alias_behind_it() -> None:
     statement = """CREATE STREAM o AS SELECT m.u, m.least FROM clicks c MATCH_RECOGNIZE (PARTITION BY c.u ORDER BY ROWTIME
         MEASURES MIN(a.n) FILTER (WHERE c.n > 1) AS least PATTERN (a+ b) WITHIN 1 DAY GRACE PERIOD 0 SECONDS
         DEFINE a AS c.n < 4) AS m WHERE m.least IS NOT NULL;"""

@@ -336,15 +336,27 @@ class ExpressionParser(Parser):
         self.expect("OVER", "(")
         if not self.word("PARTITION", "BY"):
             raise self.fail("OVER takes PARTITION BY: whose rows a row is computed with", hint=_OVER_HINT)
-        groups = [self.expression_of()]
-        while self.word(","):
-            groups.append(self.expression_of())
+        groups = self.grouping("PARTITION")
         self.expect_time_order("OVER")
         frame = self._frame()
         self.expect(")")
-        found = exp.Window(this=call, partition_by=groups, spec=exp.Var(this=repr(frame)))
+        found = exp.Window(this=call, partition_by=list(groups), spec=exp.Var(this=repr(frame)))
         found.meta["frame"] = frame
         return found
+
+    def grouping(self, clause: str) -> tuple[exp.Expr, ...]:
+        """Take the expressions of GROUP BY or PARTITION BY, in brackets or not."""
+        if self.is_next("ROLLUP", "CUBE", "GROUPING"):
+            raise self.fail(f"{self._curr.text} is not supported")
+        found = [self.expression_of()]
+        while self.word(","):
+            found.append(self.expression_of())
+        # GROUP BY (a, b) groups by two columns, not by a tuple.
+        if len(found) == 1 and isinstance(found[0], exp.Tuple):
+            found = found[0].expressions
+        if not found:
+            raise self.fail(f"{clause} BY requires at least one expression", self._prev)
+        return tuple(found)
 
     def expect_time_order(self, clause: str) -> None:
         """Take ORDER BY ROWTIME, which is the only order of streams."""

@@ -35,8 +35,6 @@ from riverrun.sql.statements import (
 from riverrun.sql.variables import statement_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from riverrun.sql.durations import WindowSize
 
 _DISTINCT_HINT = "SELECT DISTINCT ON (id) ... FROM payments WITHIN 1 DAY"
@@ -204,9 +202,7 @@ class KsqlParser(ExpressionParser):
             items.append(self._item())
         self.expect("FROM")
         source = self._from()
-        match = self._match_recognize() if self.is_next("MATCH_RECOGNIZE") else None
-        if match is not None and (self.word("AS") or (self._curr and self._is_alias())):
-            source = replace(source, alias=self.name()[0])
+        match = self._match_recognize(source.alias) if self.is_next("MATCH_RECOGNIZE") else None
         joins = []
         while (join := self._join_clause()) is not None:
             joins.append(join)
@@ -217,8 +213,8 @@ class KsqlParser(ExpressionParser):
         distinct = distinct and self._within(distinct)
         window = self._window_clause() if self.word("WINDOW") else None
         where = self.expression_of() if self.word("WHERE") else None
-        partition_by = self._by("PARTITION") if self.word("PARTITION", "BY") else ()
-        group_by = self._by("GROUP") if self.word("GROUP", "BY") else ()
+        partition_by = self.grouping("PARTITION") if self.word("PARTITION", "BY") else ()
+        group_by = self.grouping("GROUP") if self.word("GROUP", "BY") else ()
         having = self.expression_of() if self.word("HAVING") else None
         is_final = False
         if self.word("EMIT"):
@@ -255,19 +251,6 @@ class KsqlParser(ExpressionParser):
             raise SqlError(message, distinct.start, hint=_DISTINCT_HINT)
         return replace(distinct, within=self._duration(), grace=self._grace())
 
-    def _by(self, what: str) -> tuple[exp.Expr, ...]:
-        if self.is_next("ROLLUP", "CUBE", "GROUPING"):
-            raise self.fail(f"{self._curr.text} is not supported")
-        found = [self.expression_of()]
-        while self.word(","):
-            found.append(self.expression_of())
-        # GROUP BY (a, b) groups by two columns, not by a tuple.
-        if len(found) == 1 and isinstance(found[0], exp.Tuple):
-            found = found[0].expressions
-        if not found:
-            raise self.fail(f"{what} BY requires at least one expression", self._prev)
-        return tuple(found)
-
     def _item(self) -> Item:
         token = self._curr
         if self._match(TokenType.STAR):
@@ -287,10 +270,11 @@ class KsqlParser(ExpressionParser):
             message = "A query within FROM is not supported"
             raise self.fail(message, hint="Give it a name in an earlier statement: CREATE STREAM ... AS SELECT ...")
         name, start = self.name()
-        alias = name
-        if self.word("AS") or (self._curr and self._is_alias()):
-            alias, _ = self.name()
-        return From(name, alias, start)
+        return From(name, self._alias(name), start)
+
+    def _alias(self, given: str) -> str:
+        """Take an alias; return the name that is given if there is none."""
+        return self.name()[0] if self.word("AS") or (self._curr and self._is_alias()) else given
 
     def _is_alias(self) -> bool:
         is_name = self._curr.token_type in {TokenType.VAR, TokenType.IDENTIFIER}
@@ -303,10 +287,10 @@ class KsqlParser(ExpressionParser):
         is_match = self.is_next("MATCH_RECOGNIZE") and following == "("
         return is_union or is_match or (self.is_next("ORDER") and following == "BY")
 
-    def _match_recognize(self) -> MatchRecognize:
+    def _match_recognize(self, source: str) -> MatchRecognize:
         start = self._curr.start
         self.expect("MATCH_RECOGNIZE", "(", "PARTITION", "BY")
-        groups = self._by("PARTITION")
+        groups = self.grouping("PARTITION")
         self.expect_time_order("MATCH_RECOGNIZE")
         self.expect("MEASURES")
         measures = [self._measure()]
@@ -328,11 +312,18 @@ class KsqlParser(ExpressionParser):
                 message = "PATTERN takes GRACE PERIOD behind WITHIN: how late a row may be, for which all matches wait"
                 raise self.fail(message, hint="GRACE PERIOD 0 SECONDS waits for none.")
             times.append(take() or 0)
-        definitions = dict(self._definitions()) if self.word("DEFINE") else {}
+        definitions = self._definitions() if self.word("DEFINE") else {}
         self.expect(")")
         within, grace = times
         return MatchRecognize(
-            groups, tuple(measures), tuple(parts), definitions, within=within, grace=grace, start=start
+            partition_by=groups,
+            measures=tuple(measures),
+            parts=tuple(parts),
+            definitions=definitions,
+            within=within,
+            grace=grace,
+            start=start,
+            alias=self._alias(source),
         )
 
     def _measure(self) -> tuple[str, exp.Expr]:
@@ -370,13 +361,15 @@ class KsqlParser(ExpressionParser):
             raise self.fail(f"A variable cannot be repeated {least} to {most} times", self._prev)
         return max(least, 1), most, least == 0
 
-    def _definitions(self) -> Iterator[tuple[str, exp.Expr]]:
-        while True:
-            name, _ = self.name()
+    def _definitions(self) -> dict[str, exp.Expr]:
+        found: dict[str, exp.Expr] = {}
+        while not found or self.word(","):
+            name, start = self.name()
+            if name in found:
+                raise SqlError(f"DEFINE has {name} twice", start, hint="AND joins conditions.")
             self.expect("AS")
-            yield name, self.expression_of()
-            if not self.word(","):
-                return
+            found[name] = self.expression_of()
+        return found
 
     def _join_clause(self) -> Join | None:
         kind = self._join_kind()

@@ -170,7 +170,7 @@ class PatternPart:
 
 @dataclass(frozen=True, slots=True)
 class MatchRecognize:
-    """MATCH_RECOGNIZE: rows of matches in place of those of a source. Times are in ms."""
+    """MATCH_RECOGNIZE: rows of matches in place of those of a source, under an alias. Times are in ms."""
 
     partition_by: tuple[exp.Expr, ...]
     measures: tuple[tuple[str, exp.Expr], ...]
@@ -179,6 +179,7 @@ class MatchRecognize:
     within: int
     grace: int
     start: int
+    alias: str
 
     @property
     def nodes(self) -> tuple[exp.Expr, ...]:

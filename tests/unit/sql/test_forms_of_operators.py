@@ -295,6 +295,13 @@ def test_rows_with_aggregates_over_others_have_their_own_keys_and_headers() -> N
     assert by_page == [("a", {"U": "x", "LAST": ["x"]}, 0), ("a", {"U": "y", "LAST": ["x", "y"]}, 1)]
 
 
+def test_columns_of_a_partition_may_stand_in_brackets() -> None:
+    statement = f"CREATE STREAM o AS SELECT u, {over('COUNT(*)', '(u, page)')} AS c FROM clicks;"
+    piped = [("in", "x", row(page, 1), time) for time, page in enumerate(["a", "b", "a"])]
+    (found,) = sent(of(CLICKS + statement), piped, *outputs_of("O"))
+    assert [value["C"] for _, value, _ in found] == [1, 1, 2]
+
+
 def test_lag_looks_back_by_so_many_rows_and_counts_null() -> None:
     lags = ", ".join(f"{over(f'LAG(n, {offset})')} AS l{offset}" for offset in (0, 1, 2))
     statement = f"CREATE STREAM o AS SELECT u, n, {lags} FROM clicks;"

@@ -142,6 +142,12 @@ def test_flat_lists_may_be_long(kind: str) -> None:
     build_sql(f"{SOURCE}CREATE STREAM y AS SELECT k, {NESTED[kind](400)} AS v FROM orders;", StreamsBuilder())
 
 
+def test_chains_of_conditions_over_aggregates_may_be_long() -> None:
+    chain = " OR ".join(f"SUM(n) = {number}" for number in range(1000))
+    statement = f"CREATE TABLE y AS SELECT k, {chain} AS v FROM orders GROUP BY k HAVING {chain};"
+    build_sql(SOURCE + statement, StreamsBuilder())
+
+
 @pytest.fixture(scope="module")
 def plan() -> StatementPlan:
     made = StatementPlan(StreamsBuilder())

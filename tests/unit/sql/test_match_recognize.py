@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from riverrun import JSON, STRING, Consumed, Grouped, Pattern, Produced, StreamsBuilder
 from riverrun.sql.statements import SqlError
+from riverrun.testing import TopologyTestDriver
 from tests.unit.sql.test_forms_of_operators import CLICKS, MS, TABLE, Piped, of, outputs_of, records, row, sent
 
 if TYPE_CHECKING:
@@ -106,6 +107,35 @@ def test_rows_of_matches_are_filtered_and_computed_like_others() -> None:
     assert found == [("x", {"LAST": "P1", "AT": 3, "TWICE": 8}, 3)]
 
 
+def test_columns_name_the_source_within_the_clause_and_the_alias_behind_it() -> None:
+    statement = """CREATE STREAM o AS SELECT m.u, m.least FROM clicks c MATCH_RECOGNIZE (PARTITION BY c.u ORDER BY ROWTIME
+        MEASURES MIN(a.n) FILTER (WHERE c.n > 1) AS least PATTERN (a+ b) WITHIN 1 DAY GRACE PERIOD 0 SECONDS
+        DEFINE a AS c.n < 4) AS m WHERE m.least IS NOT NULL;"""
+    piped = [("in", "x", row(None, n), time) for time, n in enumerate([1, 3, 2, 5])]
+    (found,) = sent(of(CLICKS + statement), piped, *outputs_of("O"))
+    assert found == [("x", {"LEAST": 2}, 3)]
+
+
+def test_parameters_of_lambdas_do_not_hide_the_columns_of_variables() -> None:
+    few = "FILTER(ARRAY[1, 2, 3], n => n < a.n)"
+    statement = pattern("a", f"COLLECT_LIST({few}) AS few", f"DEFINE a AS ARRAY_LENGTH({few}) = 2")
+    piped = [("in", "x", row(None, n), time) for time, n in enumerate([1, 3])]
+    (found,) = sent(of(CLICKS + statement), piped, *outputs_of("O"))
+    assert found == [("x", {"FEW": [[1, 2]]}, 1)]
+
+
+@pytest.mark.parametrize("columns", ["u, v", "v, u"])
+def test_rows_with_null_in_one_column_of_the_partition_are_left_out(columns: str) -> None:
+    statements = f"""CREATE STREAM s (u STRING KEY, v STRING KEY, n INTEGER) WITH (KAFKA_TOPIC = 'in', FORMAT = 'JSON');
+        {pattern("a", "a.n AS n", "").replace("clicks", "s").replace("BY u", f"BY {columns}")}"""
+    with TopologyTestDriver(of(statements)) as driver:
+        rows = driver.input_topic("in", JSON, JSON)
+        for time, v in enumerate([None, "y"]):
+            rows.pipe_input({"U": "x", "V": v}, {"N": time}, timestamp=time)
+        found = driver.output_topic("O", JSON, JSON).read_key_values_to_list()
+    assert found == [({"U": "x", "V": "y"}, {"N": 1})]
+
+
 def test_the_step_of_each_row_makes_patterns_of_falls_and_rises() -> None:
     statements = """CREATE STREAM steps AS SELECT u, n, n - LAG(n) OVER (PARTITION BY u ORDER BY ROWTIME
             ROWS BETWEEN 1 PRECEDING AND CURRENT ROW WITHIN 1 DAY) AS step FROM clicks;
@@ -138,7 +168,18 @@ WRONG = {
     "an aggregate of two variables": (pattern(measures="SUM(a.n + b.n) AS m"), "one variable, not of A, B", ""),
     "an unknown column": (pattern(measures="LAST(a.x) AS m"), "'X' cannot be resolved", ""),
     "a filtered last row": (pattern(measures="LAST(a.n) FILTER (WHERE n > 1) AS m"), "without FILTER", ""),
-    "two measures of one name": (pattern(measures="a.n AS m, b.n AS m"), "duplicate column name", ""),
+    "two measures of one name": (pattern(measures="a.n AS m, b.n AS m"), "two columns M", "behind AS"),
+    "a measure with the name of a key": (pattern(measures="a.n AS u"), "two columns U", "behind AS"),
+    "a measure with the name of the time": (pattern(measures="a.n AS ROWTIME"), "two columns ROWTIME", "behind AS"),
+    "a measure without a type": (pattern(measures="NULL AS m"), "M is NULL, and has no type", "CAST"),
+    "a measure of several rows": (
+        pattern(measures="EXPLODE(COLLECT_LIST(n)) AS m"),
+        "only be used in the projection",
+        "",
+    ),
+    "the first of all columns": (pattern(measures="FIRST(*) AS m"), "takes one column", ""),
+    "two definitions": (pattern(rest="DEFINE a AS n > 1, a AS n < 3"), "DEFINE has A twice", "AND"),
+    "the place of a match": (pattern().replace("SELECT *", "SELECT u, c, ROWOFFSET AS p"), "'ROWOFFSET' cannot be", ""),
     "no grace": (pattern().replace("GRACE PERIOD 0 SECONDS", ""), "takes GRACE PERIOD", "0 SECONDS"),
     "another order": (pattern().replace("ROWTIME", "n"), "ORDER BY ROWTIME", "TIMESTAMP"),
     "an expression as partition": (pattern().replace("BY u", "BY UCASE(u)"), "takes columns", "earlier statement"),

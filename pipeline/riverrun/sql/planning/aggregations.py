@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from riverrun.codegen.functions import written
 from riverrun.dsl.options import EmitStrategy, Grouped, Materialized
+from riverrun.sql.expression_parser import CHAINS
 from riverrun.sql.expressions import Compiler, Field, check_known, find_field, misplaced
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import UnknownFunction, WrongArguments, find_aggregate, is_aggregate
@@ -77,6 +78,17 @@ class Calls:
 
     def rewritten(self, node: exp.Expr) -> exp.Expr:
         """Return an expression over groups and results."""
+        # A chain of AND or OR may be longer than Python's stack is high.
+        chain = [node]
+        while isinstance(chain[-1], CHAINS) and chain[-1] not in self.groups:
+            chain.append(chain[-1].this)
+        found = self._rewritten(chain.pop())
+        for each in reversed(chain):
+            found = type(each)(this=found, expression=self.rewritten(each.expression))
+            found.meta.update(each.meta)
+        return found
+
+    def _rewritten(self, node: exp.Expr) -> exp.Expr:
         if node in self.groups:
             return _named(f"G{self.groups.index(node)}", node)
         call = node.this if isinstance(node, exp.Filter) else node
@@ -91,14 +103,16 @@ class Calls:
                 return _named(node.name, node)
             message = f"Non-aggregate SELECT expression(s) not part of GROUP BY: {node.name}"
             raise SqlError(message, start_of(node), hint="Add the column to GROUP BY, or aggregate it.")
-        found = node.copy()
+        found = type(node)(**{name: self._rewritten_part(value) for name, value in node.args.items()})
         found.meta.update(node.meta)
-        for name, value in list(found.args.items()):
-            if isinstance(value, exp.Expr) and not isinstance(value, exp.Identifier):
-                found.set(name, self.rewritten(value))
-            elif isinstance(value, list):
-                found.set(name, [self.rewritten(each) if isinstance(each, exp.Expr) else each for each in value])
         return found
+
+    def _rewritten_part(self, part: Any) -> Any:
+        if isinstance(part, list):
+            return [self._rewritten_part(each) for each in part]
+        if isinstance(part, exp.Identifier):
+            return part.copy()
+        return self.rewritten(part) if isinstance(part, exp.Expr) else part
 
     def keeping(self, relation: Relation, late: LateRows) -> _KeptRows:
         """Append the whole row to grouped rows, and return how to find it there."""

@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from riverrun.dsl.options import Grouped
 from riverrun.dsl.patterns import Pattern
-from riverrun.sql.expressions import Compiler, Field
+from riverrun.sql.expressions import Compiler, Field, find_field
 from riverrun.sql.formats import row_serde
 from riverrun.sql.functions import is_aggregate
 from riverrun.sql.planning.aggregations import Calls, Fold, fields_of, is_key
-from riverrun.sql.planning.relations import Relation, qualified, rows_of
+from riverrun.sql.planning.relations import ProjectedColumn, Relation, checked, qualified, rows_of
 from riverrun.sql.row_code import function_of, predicate_of
 from riverrun.sql.statements import SqlError, start_of
 from riverrun.sql.types import Primitive
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from riverrun.sql.statements import MatchRecognize, PatternPart
     from riverrun.sql.types import SqlType
 
-_VARIABLE = "KSQL_VARIABLE"
-"""The column with the name of the variable that a row of a match belongs to."""
+_VARIABLE = "`variable`"
+"""The column with the name of the variable that a row of a match belongs to. Statements cannot write this name."""
+_TIME = "ROWTIME"
 _OFFSETS = {"FIRST": "EARLIEST_BY_OFFSET", "LAST": "LATEST_BY_OFFSET"}
 
 
@@ -38,25 +39,35 @@ def matched(
     if relation.stream is None:
         raise SqlError("MATCH_RECOGNIZE takes the rows of a stream: those of a table replace each other", clause.start)
     groups = [_group(each, relation) for each in clause.partition_by]
+    _check_names(clause, groups)
     measures = _Measures.of(clause, relation, groups, settings)
     types = [each.type or Primitive.STRING for each in measures.calls.inputs[: len(groups)]]
-    keys, stream = relation.key_serde, relation.stream
-    if not is_key(groups, relation):
-        keys, stream = row_serde(types), _by_group(stream, groups, relation)
-    found = stream.match(
+    is_keyed = is_key(groups, relation)
+    keys = relation.key_serde if is_keyed else row_serde(types)
+    found = _by_group(relation.stream, groups, relation, is_keyed=is_keyed).match(
         _pattern(clause, relation),
         within=timedelta(milliseconds=clause.within),
         grace=timedelta(milliseconds=clause.grace),
         grouped=Grouped(keys, rows_of(relation.fields)),
     )
     rows, columns = measures.made(types)
-    name = relation.name
+    name = clause.alias
     values = (Field(measure, type_, name) for (measure, _), type_ in zip(clause.measures, columns, strict=True))
     of_key = (
         Field(str(each.name), type_, name, is_key=True, is_source_key=True)
         for each, type_ in zip(groups, types, strict=True)
     )
-    return Relation(name, (*values, *of_key), keys).with_stream(found.map_values(rows), used)
+    # A match waits for later records, whose places in their topics are not its own.
+    return Relation(name, (*values, *of_key), keys).with_stream(found.map_values(rows), {_TIME}.intersection(used))
+
+
+def _check_names(clause: MatchRecognize, groups: Sequence[exp.Column]) -> None:
+    taken = {_TIME}
+    for name, node in (*((each.name, each) for each in groups), *clause.measures):
+        if name in taken:
+            message = f"Matches have two columns {name}"
+            raise SqlError(message, start_of(node) or clause.start, hint="A measure has its name behind AS.")
+        taken.add(name)
 
 
 def _group(node: exp.Expr, relation: Relation) -> exp.Column:
@@ -67,12 +78,14 @@ def _group(node: exp.Expr, relation: Relation) -> exp.Column:
     return found
 
 
-def _by_group(stream: KStream[Any, Any], groups: Sequence[exp.Expr], relation: Relation) -> KStream[Any, Any]:
+def _by_group(
+    stream: KStream[Any, Any], groups: Sequence[exp.Expr], relation: Relation, *, is_keyed: bool
+) -> KStream[Any, Any]:
     """Return a stream by groups, without the rows in which one of their columns is NULL."""
     compiler = Compiler(relation.fields)
     group_of = function_of(compiler.names, [compiler.code(each) for each in groups])
     grouped = stream.filter(lambda _key, row: row is not None and None not in group_of(row))
-    return grouped.select_key(lambda _key, row: group_of(row))
+    return grouped if is_keyed else grouped.select_key(lambda _key, row: group_of(row))
 
 
 def _pattern(clause: MatchRecognize, relation: Relation) -> Pattern[Any]:
@@ -110,25 +123,28 @@ def _test(
             hint = "LAG(...) OVER (...) in an earlier statement makes columns of rows before."
             raise SqlError(message, start_of(column), hint=hint)
     compiler = Compiler(relation.fields)
-    condition = qualified(_without(variables, node), relation)
+    condition = qualified(_of_source(relation, variables, node), relation)
     return predicate_of(compiler.names, compiler.condition(condition, "DEFINE"))
 
 
-def _without(variables: Collection[str], node: exp.Expr) -> exp.Expr:
-    """Return an expression whose columns do not name the variables that they are of."""
+def _of_source(relation: Relation, variables: Collection[str], node: exp.Expr) -> exp.Expr:
+    """Return an expression whose columns name the source in place of variables."""
+    # Without any name before them, parameters of lambdas could hide them.
     found = node.copy()
     for column in found.find_all(exp.Column):
         if column.table in variables:
             column.set("table", None)
+            place = find_field(relation.fields, column)
+            column.set("table", exp.Identifier(this=relation.fields[place].source))
     return found
 
 
 class _Measures:
     """The measures of matches: expressions over groups and aggregates, as of GROUP BY."""
 
-    def __init__(self, calls: Calls, nodes: Sequence[exp.Expr]) -> None:
+    def __init__(self, calls: Calls, columns: Sequence[ProjectedColumn]) -> None:
         self.calls = calls
-        self._nodes = nodes
+        self._columns = columns
 
     @classmethod
     def of(
@@ -138,18 +154,18 @@ class _Measures:
         rows = replace(relation, fields=(*relation.fields, variable))
         calls = Calls(rows, groups, settings, is_windowed=False)
         variables = [each.name for each in clause.parts]
-        nodes = []
-        for _, node in clause.measures:
+        columns = []
+        for name, node in clause.measures:
             over_rows = node.transform(lambda each: _over_rows(each, variables, rows, groups))
-            nodes.append(calls.rewritten(over_rows))
-        return cls(calls, nodes)
+            columns.append(ProjectedColumn(name, calls.rewritten(over_rows)))
+        return cls(calls, columns)
 
     def made(self, groups: Sequence[SqlType]) -> tuple[Callable[[Any, Any], Any], list[SqlType]]:
         """Return the function that makes the measures of a match, and their types."""
         calls = self.calls
         fold = Fold(tuple(calls.calls), len(groups))
         compiler = Compiler(fields_of(groups, calls.calls, is_windowed=False))
-        codes = [compiler.code(each) for each in self._nodes]
+        codes = [checked(compiler, each) for each in self._columns]
         values_of, make = (
             function_of(calls.compiler.names, calls.inputs, calls.note),
             function_of(compiler.names, codes),
@@ -181,7 +197,7 @@ def _over_rows(node: exp.Expr, variables: Collection[str], rows: Relation, group
         return node
     if call.this not in _OFFSETS:
         return _of_variable(node, node, variables, rows)
-    if isinstance(node, exp.Filter) or len(call.expressions) != 1:
+    if isinstance(node, exp.Filter) or len(call.expressions) != 1 or isinstance(call.expressions[0], exp.Star):
         raise SqlError(f"{call.this} takes one column, without FILTER", start_of(node))
     return _of_variable(_offset(str(call.this), call.expressions[0]), node, variables, rows)
 
@@ -195,7 +211,7 @@ def _of_variable(aggregate: exp.Expr, node: exp.Expr, variables: Collection[str]
     named = {column.table for column in aggregate.find_all(exp.Column) if column.table in variables}
     if len(named) > 1:
         raise SqlError(f"An aggregate takes columns of one variable, not of {', '.join(sorted(named))}", start_of(node))
-    found = _without(variables, aggregate)
+    found = _of_source(rows, variables, aggregate)
     if named:
         column = exp.Column(this=exp.Identifier(this=_VARIABLE))
         condition: exp.Expr = exp.EQ(this=column, expression=exp.Literal.string(named.pop()))

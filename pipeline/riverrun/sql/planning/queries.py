@@ -20,9 +20,17 @@ from riverrun.sql.functions import is_aggregate
 from riverrun.sql.planning.aggregations import TTL_PLACES, aggregated
 from riverrun.sql.planning.joins import joined_all
 from riverrun.sql.planning.matching import matched
-from riverrun.sql.planning.relations import exploded, names_of, qualified, rows_of, table_calls
+from riverrun.sql.planning.relations import (
+    ProjectedColumn,
+    checked,
+    exploded,
+    names_of,
+    qualified,
+    rows_of,
+    table_calls,
+)
 from riverrun.sql.planning.rolling import rolled, windows_in
-from riverrun.sql.row_code import Code, function_of, predicate_of
+from riverrun.sql.row_code import function_of, predicate_of
 from riverrun.sql.statements import From, Item, Query, SqlError, start_of
 from riverrun.sql.types import Map, Primitive
 
@@ -51,14 +59,6 @@ class QueryResult:
     window: str | None = None
     window_size: WindowSize | None = None
     stored: StoredTable | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectedColumn:
-    """A column of the projection, with its expression."""
-
-    name: str
-    node: exp.Expr
 
 
 _WHOLE = Query((Item(None),), From("", "", 0))
@@ -118,6 +118,7 @@ def _check_clauses(query: Query) -> None:
 
 def check_functions(query: Query) -> None:
     nodes = () if query.distinct is None else query.distinct.nodes
+    nodes += () if query.match is None else query.match.nodes
     for call in table_calls([query.where, query.having, *query.group_by, *query.partition_by, *nodes]):
         raise SqlError(f"Table function {call.this} can only be used in the projection", start_of(call))
     for group in query.group_by:
@@ -400,14 +401,6 @@ def _viable(query: Query, relation: Relation) -> exp.Expr:
     shown = [qualified(item.expression, relation) for item in query.items if isinstance(item.expression, exp.Column)]
     found = [each for each in columns if each in shown or each.table in sources]
     return found[0] if found else columns[0]
-
-
-def checked(compiler: Compiler, output: ProjectedColumn) -> Code:
-    code = compiler.code(output.node)
-    if code.type is None:
-        message = f"Column {output.name} is NULL, and has no type"
-        raise SqlError(message, start_of(output.node), hint="CAST(NULL AS ...) has one.")
-    return code
 
 
 def split(

@@ -212,6 +212,23 @@ def qualified(node: exp.Expr, relation: Relation) -> exp.Expr:
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectedColumn:
+    """A column of a result, with its expression."""
+
+    name: str
+    node: exp.Expr
+
+
+def checked(compiler: Compiler, output: ProjectedColumn) -> Code:
+    """Return the code of a column, which must have a type."""
+    code = compiler.code(output.node)
+    if code.type is None:
+        message = f"Column {output.name} is NULL, and has no type"
+        raise SqlError(message, start_of(output.node), hint="CAST(NULL AS ...) has one.")
+    return code
+
+
+@dataclass(frozen=True, slots=True)
 class _Place:
     """A column outside key and value: a pseudo column, or one of headers."""
 

@@ -128,7 +128,9 @@ class TaskContext:
     failed_by_time: BaseException | None = None
     """The last failure of something that time has brought out."""
     before_failure: tuple[str | None, int, int, int, Headers, RawRecord | None] | None = None
-    """The record in whose place the one that has failed was forwarded: the current one again if a handler continues."""
+    """The record in whose place the one that has failed was processed: the current one again if a handler continues."""
+    failed_record: tuple[Any, Any, int, Headers] | None = None
+    """The record that was processed in its place; None if only time has brought it out."""
     processor_metadata: dict[str, int] = field(default_factory=dict)
     stream_punctuations: Punctuations = field(default_factory=Punctuations)
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)

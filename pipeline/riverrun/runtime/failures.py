@@ -245,6 +245,8 @@ class Failures:
         assert handler is not None, "only guarded nodes ask"  # noqa: S101 - see `guarded`
         context = self._context
         before, context.before_failure = context.before_failure, None
+        if before is not None and context.failed_record is not None:
+            record = context.failed_record
         timestamp, headers = (context.timestamp, context.headers) if record is None else record[2:]
         where = self._where(node, timestamp, headers, error)
         # A `Record` refuses negative times, and this error would replace the user's.
@@ -391,12 +393,16 @@ def _too_long_a_chain(what: str, passed: int) -> ProcessingError:
     )
 
 
-def located(error: RecordError, coordinates: Mapping[str, str | int]) -> RecordError:
-    """Return an error with the place where it happened; for a single record, also with how to skip it."""
+def located(error: RecordError, coordinates: Mapping[str, str | int], instead: str = "") -> RecordError:
+    """Return an error with the place where it happened; for a single record, also with how to skip it.
+
+    `instead` says why skipping does not help.
+    """
     found = error.at(**coordinates)
     if "offset" in coordinates and "riverrun skip" not in (found.hint or ""):
         place = "{topic}-{partition}@{offset}".format_map(found.coordinates)
-        found.hint = " ".join(filter(None, (found.hint, f"To skip this one alone: riverrun skip APP {place}.")))
+        advice = instead or f"To skip this one alone: riverrun skip APP {place}."
+        found.hint = " ".join(filter(None, (found.hint, advice)))
     return found
 
 

@@ -12,7 +12,7 @@ Only methods that say so wait: meanwhile a stream thread runs other tasks and an
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS
 from riverrun.operators.lookups import LookupOrder, StreamLookup
@@ -130,7 +130,7 @@ class PendingLookups:
             try:
                 self._context.stream_punctuations.fire(time_ms)
             except USER_ERRORS as error:
-                self._fail(error, tp, offset)
+                self._processing.fail_at(error, tp, offset)
 
     def _process(self, limit: int, may_choose: Callable[[], bool]) -> int:
         self.deliver()
@@ -197,11 +197,9 @@ class PendingLookups:
         except USER_ERRORS as error:
             if record.place is None:
                 self._processing.fail_at(error)
-            self._fail(error, TopicPartition(record.place.topic, record.place.partition), record.place.offset)
+            tp = TopicPartition(record.place.topic, record.place.partition)
+            self._processing.fail_at(error, tp, record.place.offset)
         context.stream_time, order.record, context.is_by_time = before
-
-    def _fail(self, error: BaseException, tp: TopicPartition, offset: int) -> NoReturn:
-        self._processing.fail_at(error, topic=tp.topic, partition=tp.partition, offset=offset)
 
 
 def meetings(sub: SubTopology, ordered: frozenset[str], lookups: frozenset[str]) -> dict[str, list[str]]:

@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from traceback import walk_stack
 from typing import TYPE_CHECKING
 
 from riverrun.intervals import repeating
@@ -15,6 +16,7 @@ from riverrun.records import RAW_OFFSET, TopicPartition
 from riverrun.runtime.inputs import RecordQueue
 from riverrun.runtime.lookups import PendingLookups
 from riverrun.runtime.node_frames import node_at
+from riverrun.runtime.record_frames import held_back
 from riverrun.runtime.task import Task
 
 if TYPE_CHECKING:
@@ -66,6 +68,10 @@ class StuckRecord:
 def stuck_at(frame: FrameType | None, node_of: Callable[[object], str]) -> StuckRecord | None:
     """Return the task, the node and the record that a thread is at; None if it is at no node of a task."""
     node, place = node_at(frame, node_of), None
+    held = held_back(frame for frame, _line in walk_stack(frame)) if frame is not None else None
+    if held is not None and held.place is not None:
+        topic, partition, offset = held.place
+        place = TopicPartition(topic, partition), offset
     while frame is not None:
         if frame.f_globals.get("__name__") == "bdb":  # a person looks at the record in a debugger
             return None

@@ -1,0 +1,69 @@
+"""Finds the record that frames of Python process, where that is not the one that its task has taken last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import USER_ERRORS, as_exception
+from riverrun.generated import owner_of
+from riverrun.records import shortened
+from riverrun.runtime.failures import Failures
+from riverrun.runtime.node_context import NodeContext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import FrameType
+
+    from riverrun.state.api import Place
+
+_ACTING_AS = NodeContext.acting_as.__code__
+_BY_TIME = {NodeContext.by_time.__code__, Failures.punctuate.__code__}
+# Their frames have the key of a node; those of serdes and of the user may have other things of that name.
+_ROOMS = ("riverrun.operators.", "riverrun.runtime.")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """What an operator has held back, or time has brought out, while another record was the last one taken.
+
+    Args:
+        place: The place of the record; None if there is none.
+        key: The key at the innermost node, in readable form; empty if it is not known.
+    """
+
+    place: Place | None
+    key: str
+
+
+def held_back(frames: Iterable[FrameType]) -> HeldBack | None:
+    """Return what the innermost of these frames process, given from there outwards; None if that is the last one taken."""
+    key = ""
+    for frame in frames:
+        code, names = frame.f_code, frame.f_locals
+        key = key or _key_in(frame)
+        if code is _ACTING_AS:
+            return HeldBack(names["metadata"], key)
+        if code in _BY_TIME:
+            return HeldBack(None, key)
+        # A generated function that forwards what a cache has held back.
+        if "updates" in names and "place" in names and owner_of(code.co_filename, frame.f_lineno):
+            return HeldBack(names["place"], key)
+    return None
+
+
+def _key_in(frame: FrameType) -> str:
+    is_own = frame.f_globals.get("__name__", "").startswith(_ROOMS) or owner_of(
+        frame.f_code.co_filename, frame.f_lineno
+    )
+    if not is_own or "key" not in frame.f_locals:
+        return ""
+    return _shown(frame.f_locals["key"])
+
+
+def _shown(key: Any) -> str:
+    try:
+        return shortened(key)
+    except USER_ERRORS as error:  # of a class of the user
+        as_exception(error)
+        return type(key).__name__

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from riverrun.operators.lookups import PendingRecord
     from riverrun.processor.lookups import LookupExecutor
+    from riverrun.records import RecordMetadata
     from riverrun.runtime.compile import CompiledNodes
     from riverrun.runtime.context import TaskContext
     from riverrun.runtime.failures import Failures, Forward
@@ -66,6 +67,8 @@ class PendingLookups:
         self._processing = processing
         self._executor = executor
         self._order = LookupOrder()
+        self.awaited: tuple[tuple[int, int], str, RecordMetadata | None] | None = None
+        """The rank, the node and the place of the first record that `wait` waits for."""
         self._seen = 0
         self._is_held = False
         # Punctuations that wait: stream time, and the place of the record that has moved it there, for errors.
@@ -117,6 +120,7 @@ class PendingLookups:
 
     def wait(self, timeout_s: float) -> None:
         """Wait until a look-up has finished since `deliver` was called last, or the time (s) is up."""
+        self.awaited = min(filter(None, (lookup.first_waiting() for lookup in self._nodes)), default=None)
         self._executor.wait(self._seen, timeout_s)
 
     def deliver(self) -> None:

@@ -7,7 +7,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, NoReturn
 
 from riverrun.errors import USER_ERRORS
-from riverrun.records import RAW_TIMESTAMP, TopicPartition
+from riverrun.records import RAW_TIMESTAMP
 from riverrun.runtime.node_frames import causes, fail_at
 from riverrun.runtime.record_frames import held_back
 from riverrun.windows import MAX_TIME_MS
@@ -15,6 +15,7 @@ from riverrun.windows import MAX_TIME_MS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from riverrun.records import TopicPartition
     from riverrun.runtime.context import TaskContext
     from riverrun.runtime.inputs import Loop, PartitionGroup, RecordQueue
     from riverrun.runtime.layout import TaskSpec
@@ -131,8 +132,7 @@ class Processing:
         passed = (reversed([*walk_tb(each.__traceback__)]) for each in causes(error)[::-1])
         held = held_back(frame for frames in passed for frame, _line in frames)
         if held is not None and held.place is not None:
-            topic, partition, offset = held.place
-            tp = TopicPartition(topic, partition)
+            tp, offset = held.place
         place: dict[str, str | int] = {}
         if tp is not None:
             place = {"topic": tp.topic, "partition": tp.partition, "offset": offset}

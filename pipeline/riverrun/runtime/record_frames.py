@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.generated import owner_of
-from riverrun.records import shortened
+from riverrun.records import TopicPartition, shortened
 from riverrun.runtime.failures import Failures
 from riverrun.runtime.node_context import NodeContext
 
@@ -28,11 +28,11 @@ class HeldBack:
     """What an operator has held back, or time has brought out, while another record was the last one taken.
 
     Args:
-        place: The place of the record; None if there is none.
+        place: Partition and offset of the record; None if there is none.
         key: The key at the innermost node, in readable form; empty if it is not known.
     """
 
-    place: Place | None
+    place: tuple[TopicPartition, int] | None
     key: str
 
 
@@ -43,13 +43,20 @@ def held_back(frames: Iterable[FrameType]) -> HeldBack | None:
         code, names = frame.f_code, frame.f_locals
         key = key or _key_in(frame)
         if code is _ACTING_AS:
-            return HeldBack(names["metadata"], key)
+            return HeldBack(place_of(names["metadata"]), key)
         if code in _BY_TIME:
             return HeldBack(None, key)
         # A generated function that forwards what a cache has held back.
         if "updates" in names and "place" in names and owner_of(code.co_filename, frame.f_lineno):
-            return HeldBack(names["place"], key)
+            return HeldBack(place_of(names["place"]), key)
     return None
+
+
+def place_of(found: Place | None) -> tuple[TopicPartition, int] | None:
+    """Return the partition and the offset of a record; None if it came from no topic."""
+    if found is None or found[0] is None:
+        return None
+    return TopicPartition(found[0], found[1]), found[2]
 
 
 def _key_in(frame: FrameType) -> str:

@@ -244,9 +244,11 @@ class Failures:
         handler = self._handlers.processing
         assert handler is not None, "only guarded nodes ask"  # noqa: S101 - see `guarded`
         context = self._context
-        before, context.before_failure = context.before_failure, None
-        if before is not None and context.failed_record is not None:
-            record = context.failed_record
+        elsewhere = context.elsewhere
+        if elsewhere is not None and not _is_of(error, elsewhere.error):
+            elsewhere = None
+        if elsewhere is not None and elsewhere.record is not None:
+            record = elsewhere.record
         timestamp, headers = (context.timestamp, context.headers) if record is None else record[2:]
         where = self._where(node, timestamp, headers, error)
         # A `Record` refuses negative times, and this error would replace the user's.
@@ -254,9 +256,9 @@ class Failures:
         if self._ask(handler, where, given, error, "processing").result is not Result.RESUME:
             self._fail("Processing" if record is not None else f"Punctuation of {node}", error)
         self._skip(where, error, DropReason.PROCESSING_FAILED)
-        if before is not None:
+        if elsewhere is not None:
             context.topic, context.partition, context.offset, context.timestamp, context.headers, context.source = (
-                before
+                elsewhere.before
             )
 
     def _production_goes_on(
@@ -286,8 +288,7 @@ class Failures:
         context, source = self._context, self._context.source
         key, value = (None, None) if source is None else (source.key, source.value)
         failed = context.failed_by_time
-        # The cause if it is no `Exception` (`as_exception`).
-        by_time = context.is_by_time or (failed is not None and (failed is error or failed is error.__cause__))
+        by_time = context.is_by_time or (failed is not None and _is_of(error, failed))
         is_restored = (context.topic, context.partition) in self._changelogs
         return ErrorHandlerContext(
             topic=context.topic,
@@ -348,6 +349,11 @@ class Failures:
             raise error
         self._decided = processing_error(what, error)
         raise self._decided from error
+
+
+def _is_of(error: Exception, failed: BaseException) -> bool:
+    """Return whether an error is what has failed, or stands for it (`as_exception`), or was raised when that was caught."""
+    return any(each is failed for each in (error, error.__cause__, error.__context__))
 
 
 @contextmanager

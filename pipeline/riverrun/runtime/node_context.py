@@ -10,7 +10,7 @@ from riverrun.arguments import PUNCTUATOR
 from riverrun.errors import InvalidStateStoreError, ProcessingError, TopologyError
 from riverrun.processor.api import PunctuationType
 from riverrun.records import Change, is_legal_topic
-from riverrun.runtime.context import GLOBAL_TASK
+from riverrun.runtime.context import GLOBAL_TASK, Elsewhere
 from riverrun.runtime.times import KeptSchedules
 from riverrun.state.api import name_of
 from riverrun.windows import MAX_TIME_MS
@@ -143,7 +143,7 @@ class NodeContext:
         try:
             act(key, value, timestamp, headers)
         except BaseException as error:
-            task.before_failure, task.failed_record = before, (key, value, timestamp, headers)
+            task.elsewhere = Elsewhere(error, (key, value, timestamp, headers), before)
             if task.is_by_time:
                 task.failed_by_time = error
             raise
@@ -171,8 +171,8 @@ class NodeContext:
         # No `finally`, as above.
         try:
             self.by_time(act)
-        except BaseException:
-            task.before_failure, task.failed_record = before, None
+        except BaseException as error:
+            task.elsewhere = Elsewhere(error, None, before)
             raise
         task.timestamp, task.headers = before[3], before[4]
 

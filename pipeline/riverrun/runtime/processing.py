@@ -141,7 +141,7 @@ class Processing:
         fail_at(error, "Processing", node_of=self._node_of, lines=lines, instead=instead, task=task, **place)
 
     def _instead_of_skipping(self, held: HeldBack, tp: TopicPartition, offset: int) -> str:
-        key = f" (key {held.key})" if held.key else ""
+        key = f" (key {held.key_text})" if held.keys else ""
         if held.place is None:
             return f"Time has brought this out{key}, and would do so without this record: skipping it does not help."
         if self._is_committed(tp, offset):

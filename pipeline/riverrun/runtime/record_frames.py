@@ -29,26 +29,33 @@ class HeldBack:
 
     Args:
         place: Partition and offset of the record; None if there is none.
-        key: The key at the innermost node, in readable form; empty if it is not known.
+        keys: The key at the innermost node; empty if it is not known.
     """
 
     place: tuple[TopicPartition, int] | None
-    key: str
+    keys: tuple[Any, ...]
+
+    @property
+    def key_text(self) -> str:
+        """Return the key in readable form; empty if it is not known."""
+        return "".join(map(_shown, self.keys))
 
 
 def held_back(frames: Iterable[FrameType]) -> HeldBack | None:
     """Return what the innermost of these frames process, given from there outwards; None if that is the last one taken."""
-    key = ""
+    keys: tuple[Any, ...] = ()
     for frame in frames:
         code, names = frame.f_code, frame.f_locals
-        key = key or _key_in(frame)
+        is_generated = owner_of(code.co_filename, frame.f_lineno) != ""
+        if not keys and "key" in names and (is_generated or _is_own(frame)):
+            keys = (names["key"],)
         if code is _ACTING_AS:
-            return HeldBack(place_of(names["metadata"]), key)
+            return HeldBack(place_of(names["metadata"]), keys)
         if code in _BY_TIME:
-            return HeldBack(None, key)
-        # A generated function that forwards what a cache has held back.
-        if "updates" in names and "place" in names and owner_of(code.co_filename, frame.f_lineno):
-            return HeldBack(place_of(names["place"]), key)
+            return HeldBack(None, keys)
+        # It forwards what a cache has held back.
+        if is_generated and "updates" in names and "place" in names:
+            return HeldBack(place_of(names["place"]), keys)
     return None
 
 
@@ -59,13 +66,8 @@ def place_of(found: Place | None) -> tuple[TopicPartition, int] | None:
     return TopicPartition(found[0], found[1]), found[2]
 
 
-def _key_in(frame: FrameType) -> str:
-    is_own = frame.f_globals.get("__name__", "").startswith(_ROOMS) or owner_of(
-        frame.f_code.co_filename, frame.f_lineno
-    )
-    if not is_own or "key" not in frame.f_locals:
-        return ""
-    return _shown(frame.f_locals["key"])
+def _is_own(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(_ROOMS)
 
 
 def _shown(key: Any) -> str:

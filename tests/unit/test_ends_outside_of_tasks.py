@@ -244,6 +244,7 @@ OUTAGES_ELSEWHERE = {
     "runtime/context.py:_message",  # shown
     "runtime/event_loop.py:_fly",  # raised when the record is forwarded
     "runtime/event_loop.py:attempts",  # tried again
+    "runtime/record_frames.py:_shown",  # shown
     "service/query_computing.py:answer",  # answered with 503
     "service/query_computing.py:follow",  # as above
     "spark/bounded_runs/attempts.py:_attempted",  # tried again

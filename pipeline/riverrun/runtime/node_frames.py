@@ -48,12 +48,12 @@ def node_at(frame: FrameType | None, node_of: Callable[[object], str]) -> str:
 
 def fail_at(
     error: BaseException,
+    coordinates: Mapping[str, str | int],
     what: str = "Processing",
     *,
     node_of: Callable[[object], str],
     lines: Mapping[str, str],
     instead: str = "",
-    **coordinates: str | int,
 ) -> NoReturn:
     """Raise a caught failure with the place where it happened; errors of user code become errors of this project.
 

@@ -133,12 +133,11 @@ class Processing:
         held = held_back(frame for frames in passed for frame, _line in frames)
         if held is not None and held.place is not None:
             tp, offset = held.place
-        place: dict[str, str | int] = {}
+        place: dict[str, str | int] = {"task": str(self._spec.id)}
         if tp is not None:
-            place = {"topic": tp.topic, "partition": tp.partition, "offset": offset}
+            place |= {"topic": tp.topic, "partition": tp.partition, "offset": offset}
         instead = "" if held is None or tp is None else self._instead_of_skipping(held, tp, offset)
-        lines, task = self._spec.sub_topology.lines, str(self._spec.id)
-        fail_at(error, "Processing", node_of=self._node_of, lines=lines, instead=instead, task=task, **place)
+        fail_at(error, place, node_of=self._node_of, lines=self._spec.sub_topology.lines, instead=instead)
 
     def _instead_of_skipping(self, held: HeldBack, tp: TopicPartition, offset: int) -> str:
         key = f" (key {held.key_text})" if held.keys else ""

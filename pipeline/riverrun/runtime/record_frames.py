@@ -25,7 +25,7 @@ _ROOMS = ("riverrun.operators.", "riverrun.runtime.")
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """What an operator has held back, or time has brought out, while another record was the last one taken.
+    """A record that was held back, or a result that time has brought out, while another record is the last one taken.
 
     Args:
         place: Partition and offset of the record; None if there is none.

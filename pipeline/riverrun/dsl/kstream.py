@@ -403,6 +403,7 @@ class KStream(Generic[K, V]):
         *,
         within: timedelta,
         grace: timedelta,
+        grouped: Grouped[K, V] | None = None,
         late: Callable[[KStream[K, V]], object] | None = None,
         materialized: Materialized[K, dict[str, list[V]]] | None = None,
         named: Named | None = None,
@@ -429,6 +430,7 @@ class KStream(Generic[K, V]):
             pattern: What to find.
             within: How long a match may take: all of its records come less than that after the first one.
             grace: How far a record may lag behind stream time; one that lags by more is dropped, and counts as late.
+            grouped: Serdes of keys and records; default: the stream's. Its name is that of the repartition topic.
             late: Called with the stream of late records.
             materialized: The serde of results, and the options of the store, which has the records that may belong to a match.
             named: Name of the node, and of the repartition topic if there is one.
@@ -438,15 +440,17 @@ class KStream(Generic[K, V]):
         """
         match, name = Match.of(pattern, within, grace), name_of(named)
         options: Materialized[K, dict[str, list[V]]] = materialized or Materialized()
-        stream = self
+        groups: Grouped[K, V] = grouped or Grouped()
+        keys, values = options.key_serde or groups.key_serde or self._key_serde, groups.value_serde or self._value_serde
+        stream = replace(self, _key_serde=keys, _value_serde=values)
         if self._repartition_required:
-            prefix = name or self._plan.processor_name(MATCH)
-            option = "repartition() before it"
-            stream = self._repartitioned(prefix, options.key_serde, None, is_named=name is not None, option=option)
+            topic = groups.name or name
+            prefix = topic or self._plan.processor_name(MATCH)
+            stream = self._repartitioned(prefix, keys, values, is_named=topic is not None, option="grouped")
         store_name = self._plan.table_name(options, MATCH)
         node = self._plan.processor_name(MATCH, name)
-        values = values_of(self._value_serde, store_name)
-        stores = match.stores(self._plan, store_name, options, stream._key_serde, values)  # noqa: SLF001 - the same class
+        values = values_of(values, store_name)
+        stores = match.stores(self._plan, store_name, options, keys, values)
         match.operator(stores, values)  # mistakes in the pattern are noticed here
         parent = stream._node  # noqa: SLF001
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CLIENT = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 1000, "enable.metrics.push": False}
 
 # Clients of hosts that wait for brokers for long. While all are away, the library looks for others at bootstrap addresses. It
-# forgets its waits and starts threads each time, so it reconnects at this interval, and takes 2 to 3 % of a CPU with 10 ms.
+# forgets its waits and starts threads each time, so it reconnects at this interval, and takes up to 3 % of a CPU with 10 ms.
 # Without that (`metadata.recovery.strategy=none`), it would never find brokers that have been replaced.
 LASTING = {"reconnect.backoff.ms": "100"}
 

@@ -24,7 +24,7 @@ from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.processor.handlers import LogAndContinue, context_of, decision_of
 from riverrun.project.imported_rows import RowsOfFile, _Reader
 from riverrun.records import TaskId, TopicPartition
-from riverrun.releases.difference import Pair, TableRow
+from riverrun.releases.difference import Pair, Side, TableRow
 from riverrun.releases.migrating import Migration
 from riverrun.releases.rows import difference_rows, log_rows, table_rows
 from riverrun.service.query_computing import _Computer
@@ -60,7 +60,9 @@ def sink(serde: Serde[Any]) -> SinkNode:
 
 def side_by_side(serde: Serde[Any], old: TableRow | None, new: TableRow | None) -> list[str]:
     unread: list[str] = []
-    rows = difference_rows([Pair(0, b"k", old, new)], sink(serde), sink(serde), "out", lambda: unread.append("unread"))
+    rows = difference_rows(
+        [Pair(0, b"k", old, new)], sink(serde), sink(serde), dict.fromkeys(Side, "out"), lambda: unread.append("unread")
+    )
     return [*map(str, rows), *unread]
 
 
@@ -243,6 +245,7 @@ OUTAGES_ELSEWHERE = {
     "runtime/event_loop.py:_failure",  # raised when the record is forwarded
     "runtime/event_loop.py:_fly",  # as above
     "runtime/event_loop.py:attempts",  # tried again
+    "runtime/record_frames.py:_shown",  # shown
     "service/query_computing.py:answer",  # answered with 503
     "service/query_computing.py:follow",  # as above
     "spark/bounded_runs/attempts.py:_attempted",  # tried again

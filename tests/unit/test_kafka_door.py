@@ -6,16 +6,24 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from riverrun import STRING, Consumed, StreamsBuilder, Topology
+from riverrun.config import AppConfig
 from riverrun.errors import ConfigError
+from riverrun.hosting.application import Application
 from riverrun.kafka.consumer import UP_TO_AN_END, RecordConsumer
 from riverrun.kafka.door import Kafka
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.kafka.requests import Requests
 from riverrun.spark.tasks.work import admin_here
+from riverrun.worker.streams_instance import StreamsInstance
+from riverrun.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -64,6 +72,21 @@ def test_properties_of_a_cluster_override_defaults() -> None:
     assert Kafka({}).with_defaults(UP_TO_AN_END).properties == UP_TO_AN_END
     kafka = Kafka({**NOWHERE, "fetch.wait.max.ms": "7"})
     assert kafka.with_defaults(UP_TO_AN_END) == kafka
+
+
+@pytest.mark.parametrize("host", [Worker, lambda application: StreamsInstance(application, lambda _job: Topology())])
+def test_workers_look_less_often_for_brokers_that_are_away_unless_told_otherwise(host: Any, tmp_path: Path) -> None:
+    """While all are away, the library takes CPU for each look (`librdkafka.LASTING`)."""
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).to("out")
+    interval, topology = "reconnect.backoff.ms", builder.build()
+    for given, expected in (({}, "100"), ({interval: "7"}, "7")):
+        kafka = Kafka({**NOWHERE, **given}, Noted())
+        worker = host(Application(AppConfig("app", "module:function"), "v1", topology, kafka, tmp_path))
+        admin: Any = worker._connected.admin.kafka.admin({})
+        assert admin[interval] == expected
+    short: Any = Kafka(NOWHERE, Noted()).admin({})
+    assert short[interval] == 10
 
 
 def test_a_property_that_the_library_does_not_know_is_refused() -> None:

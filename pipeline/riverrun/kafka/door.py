@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from riverrun.kafka.librdkafka import CLIENT, quiet
+from riverrun.kafka.librdkafka import CLIENT, LASTING, quiet
 from riverrun.kafka.tokens import client_properties
 
 if TYPE_CHECKING:
@@ -75,6 +75,10 @@ class Kafka:
     def with_defaults(self, defaults: Mapping[str, str]) -> Kafka:
         """Return a copy with further properties, which those of the cluster override."""
         return replace(self, properties={**defaults, **self.properties})
+
+    def lasting(self) -> Kafka:
+        """Return a copy for hosts that wait for brokers for long."""
+        return self.with_defaults(LASTING)
 
     def producer(self, own: Mapping[str, Any], defaults: Mapping[str, Any] = _NO_DEFAULTS) -> ProducerClient:
         """Return a producer. Its own settings override the cluster's properties, and these the defaults."""

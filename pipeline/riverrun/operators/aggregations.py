@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +96,10 @@ class ClosingWindows:
         for _, start, key in self.closed(close_ms):
             stored = store.fetch(key, start)
             if stored is not None:
-                with self._context.by_time():
-                    self._context.forward(windowed((key, start)), Change(stored.value, None), stored.timestamp, headers)
+                change = Change(stored.value, None)
+                self._context.by_time(
+                    partial(self._context.forward, windowed((key, start)), change, stored.timestamp, headers)
+                )
 
 
 # Half the time of calling the class.

@@ -124,18 +124,16 @@ class StreamVersionedTableJoin:
             return False
         return True
 
-    def joined(self, key: Any, value: Any, timestamp: int) -> tuple[Any, bool]:
-        """Return the result of one record, and whether there is one."""
+    def join(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Forward the result of a record that is accepted, if it has one."""
         found = None if key is None else self._lookup(key, timestamp)
-        if found is None and not self._left_join:
-            return None, False
-        return self._joiner(key, value, None if found is None else found.value), True
+        if found is not None or self._left_join:
+            result = self._joiner(key, value, None if found is None else found.value)
+            self._context.forward(key, result, timestamp, headers)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         if self.accepts(key, value):
-            result, matches = self.joined(key, value, timestamp)
-            if matches:
-                self._context.forward(key, result, timestamp, headers)
+            self.join(key, value, timestamp, headers)
 
 
 class BufferedStreamTableJoin:
@@ -174,12 +172,11 @@ class BufferedStreamTableJoin:
             return
         # Kafka Streams fails on a null key here; without a grace period it joins it at once, as this does.
         if key is None or timestamp < self._observed - self._grace_ms:
-            self._join.process(key, value, timestamp, headers)
+            self._join.join(key, value, timestamp, headers)
             return
         self._observed = max(self._observed, timestamp)
         self._waiting.add(key, value, timestamp, headers, self._context.record_metadata)
         for waited in self._waiting.until(self._observed - self._grace_ms):
-            with self._context.by_time():
-                result, matches = self._join.joined(waited.key, waited.value, waited.timestamp)
-            if matches:
-                self._context.forward_as(waited.place, waited.key, result, waited.timestamp, waited.headers)
+            self._context.acting_as(
+                waited.place, self._join.join, waited.key, waited.value, waited.timestamp, waited.headers
+            )

@@ -169,6 +169,12 @@ class StreamLookup:
         """Return the rank of the first record that waits, where records keep their order; None if none waits."""
         return self._queue[0].rank if self._queue else None
 
+    def first_waiting(self) -> tuple[tuple[int, int], str, RecordMetadata | None] | None:
+        """Return the rank, the node and the place of the first record, or of the first one of a key; None if none waits."""
+        lanes = self._lanes.by_key.values()
+        record = self._queue[0] if self._queue else next((lane[0] for lane in lanes), None)
+        return None if record is None else (record.rank, self._name, record.place)
+
     def take(self, record: PendingRecord) -> None:
         """Take the record that `next_done` has returned out of the queue, before a call of `finish` with it."""
         if self.is_ordered:

@@ -229,7 +229,8 @@ class StreamMatch:
 
         `is_kept` says that the key has a row.
         """
-        forward = self._context.forward if place is None else partial(self._context.forward_as, place)
+        context = self._context
+        forward = context.forward if place is None else partial(context.acting_as, place, context.forward)
         within_ms, bits = self._matching.within_ms, [each.bits for each in known]
         first, among, inside, failed = 0, (False, -1), bits, set[SearchState]()
         while first < len(known):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riverrun.operators.late_records import refused_by
@@ -168,8 +169,8 @@ class StreamSessionWindowAggregate:
             end = closes_ms - 1
             aggregate = self._store.fetch_session(key, start, end)
             if aggregate is not None:
-                with self._context.by_time():
-                    self._context.forward(Windowed(key, Window(start, end)), Change(aggregate, None), end, headers)
+                session = Windowed(key, Window(start, end))
+                self._context.by_time(partial(self._context.forward, session, Change(aggregate, None), end, headers))
                 continue
             # It may have grown since it was announced: then it closes later.
             for session, _ in self._store.find_sessions(key, end, start):

@@ -7,6 +7,7 @@ store of the other side.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riverrun.operators.late_records import refused_by
@@ -192,11 +193,12 @@ class StreamStreamJoin:
             if key.timestamp + length_ms + windows.grace_ms >= tracker.stream_time:
                 left_waits, right_waits = left_waits or key.is_left, right_waits or not key.is_left
                 continue
-            left, right = (entry.value, None) if key.is_left else (None, entry.value)
-            with self._context.by_time():
-                joined = self._side.joiner(key.key, left, right)
-                self._context.forward(key.key, joined, key.timestamp, headers)
+            self._context.by_time(partial(self._join_alone, key.key, entry, key.timestamp, headers))
             unmatched.delete(key, timestamp)
+
+    def _join_alone(self, key: Any, entry: JoinSideValue, timestamp: int, headers: Headers) -> None:
+        left, right = (entry.value, None) if entry.is_left else (None, entry.value)
+        self._context.forward(key, self._side.joiner(key, left, right), timestamp, headers)
 
 
 class StreamSelfJoin:

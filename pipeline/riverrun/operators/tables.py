@@ -285,7 +285,8 @@ class Suppress:
         key, change, entry = self._buffer.pop()
         # A window that is deleted before it closes is unknown downstream, so its deletion is not forwarded.
         if change.new is not None or not self._rules.waits_for_close:
-            self._context.forward_as(entry.metadata, key, change, entry.timestamp, entry.headers)
+            context = self._context
+            context.acting_as(entry.metadata, context.forward, key, change, entry.timestamp, entry.headers)
 
     def _is_over_capacity(self) -> bool:
         return len(self._buffer) > self._rules.max_records or self._buffer.size_bytes > self._rules.max_bytes

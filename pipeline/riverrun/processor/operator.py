@@ -15,7 +15,6 @@ from riverrun.processor.api import ProcessingContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from riverrun.processor.handlers import DropReason
     from riverrun.records import Headers
@@ -44,18 +43,19 @@ class OperatorContext(ProcessingContext, Protocol):
     def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
         """Return the function that forwards to one child; raise `TopologyError` if there is no child of that name."""
 
-    def forward_as(
+    def acting_as(
         self,
         metadata: Place | None,
+        act: Callable[[Any, Any, int, Headers], None],
         key: Any,
         value: Any,
         timestamp: int,
         headers: Headers,
     ) -> None:
-        """Forward a held-back update as if its original record were the current one."""
+        """Call a function with a record that was held back, as if the record of that place were the current one."""
 
-    def by_time(self) -> AbstractContextManager[None]:
-        """Process, in this context, what time has brought out and not the current record."""
+    def by_time(self, act: Callable[[], None]) -> None:
+        """Call a function that processes what time has brought out and not the current record."""
 
     def acting_at(self, time_ms: int, act: Callable[[], None]) -> None:
         """Act as if the current record had another time, ms, and no headers."""

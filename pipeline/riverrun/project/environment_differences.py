@@ -122,7 +122,7 @@ def _table_difference(
     with Differ("", topic, name, here.application.directory / _DIFFERENCES / topic, here.admin) as differ:
         differ.advance(*differ.stable_ends())
         changes = Counter(pair.change.value for pair in differ.differences())
-        rows = difference_rows(differ.differences(), old, new, name, lambda: None)
+        rows = difference_rows(differ.differences(), old, new, differ.topics, lambda: None)
         return OutputDifference(topic, dict(changes), tuple(row_of(topic, row) for row in islice(rows, limit)))
 
 

@@ -59,7 +59,7 @@ class Differ:
 
     def __init__(self, name: str, topic: str, wanted: str, directory: Path, admin: Admin) -> None:
         self._name = name
-        self._topics = {Side.OLD: topic, Side.NEW: wanted}
+        self.topics = {Side.OLD: topic, Side.NEW: wanted}
         self._admin = admin
         self._temporary: Path | None = None
         self._backend = self._opened(directory)
@@ -166,7 +166,7 @@ class Differ:
         return old, new
 
     def _send(self, producer: TransactionalProducer, side: Side, pairs: Iterator[Pair]) -> int:
-        topic, count = self._topics[side], 0
+        topic, count = self.topics[side], 0
         for partition, key, old, new in counted_rows(f"publish to {topic}", pairs):
             present, wanted = (old, new) if side is Side.OLD else (new, old)
             if wanted is not None:
@@ -186,9 +186,9 @@ class Differ:
         return 0
 
     def _advance(self, ends: Ends, wanted_ends: Ends) -> None:
-        sides = {self._topics[Side.OLD]: Side.OLD, self._topics[Side.NEW]: Side.NEW}
+        sides = {self.topics[Side.OLD]: Side.OLD, self.topics[Side.NEW]: Side.NEW}
         upto = {**ends, **wanted_ends}
-        now = whole_now(self._admin, self._topics.values())
+        now = whole_now(self._admin, self.topics.values())
         last = self._admin.end_offsets(upto)
         starts = self._starts(upto, now, last)
         ranges = {tp: OffsetRange(start, upto[tp]) for tp, start in starts.items()}
@@ -197,7 +197,7 @@ class Differ:
         self._backend.write({}, {}, whole=begun)
         everything = sum(each.size for each in ranges.values())
         batches = read_fields(self._admin, ranges)
-        for tp, records in counted_batches(f"compare {self._topics[Side.OLD]}", batches, everything):
+        for tp, records in counted_batches(f"compare {self.topics[Side.OLD]}", batches, everything):
             if records:
                 self._require_recent(begun)
                 self._index.apply(sides[tp.topic], tp, records, records[-1][RAW_OFFSET] + 1)
@@ -215,7 +215,7 @@ class Differ:
 
     def _starts(self, upto: Ends, now: Whole, last: Ends) -> dict[TopicPartition, int]:
         """Return the positions to read from; wipe an index that no longer matches the topics."""
-        ids = self._admin.topic_ids(self._topics.values())
+        ids = self._admin.topic_ids(self.topics.values())
         first = self._admin.beginning_offsets(upto)
         known = self._index.positions()
         if known and not self._is_of(ids, first, last):
@@ -247,11 +247,11 @@ class Differ:
         )
 
     def _rebuild(self, why: str) -> None:
-        log.warning("the index of differences of %s and %s is rebuilt: %s", *self._topics.values(), why)
+        log.warning("the index of differences of %s and %s is rebuilt: %s", *self.topics.values(), why)
         self._backend.wipe()
 
     def _partitions(self, side: Side) -> list[TopicPartition]:
-        topic = self._topics[side]
+        topic = self.topics[side]
         return [TopicPartition(topic, number) for number in range(self._admin.partitions([topic])[topic])]
 
     def _opened(self, directory: Path) -> RocksDbBackend:

@@ -255,7 +255,7 @@ class Gate:
                 return verdict
             unreadable: list[None] = []
             pairs = filter(covers, differ.rows())
-            rows = difference_rows(pairs, old, new, staging, lambda: unreadable.append(None))
+            rows = difference_rows(pairs, old, new, differ.topics, lambda: unreadable.append(None))
             name = f"{topic}, difference"
             verdict += self._judged(candidate, name, rows, expectations.difference, "")
         if unreadable:

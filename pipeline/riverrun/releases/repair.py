@@ -279,7 +279,7 @@ class Repairer:
                 count, digest = count + more, (digest + their_digest) & _WHOLE
                 topics.update([topic] if more else [])
                 pairs = filter(covers, differ.differences())
-                read = difference_rows(pairs, sink, sink, staging, lambda: None)
+                read = difference_rows(pairs, sink, sink, differ.topics, lambda: None)
                 rows += [row_of(topic, row) for row in islice(read, _SHOWN - len(rows))]
         return _Found(count, frozenset(topics), digest, tuple(rows))
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 import msgspec
 
 from riverrun.errors import USER_ERRORS, DeserializationError, RegistryError, ReleaseError, as_exception
-from riverrun.hosting.release import staging_name
 from riverrun.quality.frames import text_of
 from riverrun.records import EPOCH, TopicPartition
 from riverrun.releases.differ import Differ
+from riverrun.releases.difference import Side
 from riverrun.releases.topology import tables
 from riverrun.serde.api import field_names, plain_reader
 from riverrun.serde.exact_values import LAST_MS, micros
@@ -81,7 +81,7 @@ def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: Se
 
 
 def difference_rows(
-    pairs: Iterable[Pair], old: SinkNode, new: SinkNode, topic: str, unreadable: Callable[[], None]
+    pairs: Iterable[Pair], old: SinkNode, new: SinkNode, topics: Mapping[Side, str], unreadable: Callable[[], None]
 ) -> Iterator[dict[str, Any]]:
     """Return the rows of both versions side by side: fields of the old one as `old_NAME`, and of the new one as `new_NAME`.
 
@@ -90,7 +90,7 @@ def difference_rows(
     of_old, of_new = (KeyColumns.of_difference(sink) for sink in (old, new))
     read_old, read_new = plain_reader(old.value_serde), plain_reader(new.value_serde)
     for pair in pairs:
-        place = TopicPartition(topic, pair.partition)
+        place = TopicPartition(topics[Side.OLD if pair.new is None else Side.NEW], pair.partition)
         row = pair.new or pair.old
         own = (of_old if pair.new is None else of_new).of(place, pair.key)
         own |= {
@@ -280,10 +280,9 @@ def _all(live: ConnectedApplication, candidate: ConnectedApplication) -> Iterato
         if new is None:
             continue
         old = live.topology.sink_of(topic) or new
-        staging = staging_name(candidate.id, topic)
         with Differ.of(candidate, topic) as differ:
             differ.advance(*differ.stable_ends())
-            for row in difference_rows(differ.differences(), old, new, staging, lambda: None):
+            for row in difference_rows(differ.differences(), old, new, differ.topics, lambda: None):
                 yield row_of(topic, row)
 
 

@@ -95,14 +95,13 @@ class RunGate:
         return self._judged(topic, log_rows(read_fields(self._admin, ranges), sink), expectations.table, "_")
 
     def _of_table(self, sink: SinkNode, topic: str, expectations: Expectations) -> Verdict:
-        staging = staging_name(self._connected.id, topic)
         with Differ.of(self._connected, topic) as differ:
             differ.advance(*differ.stable_ends())
             verdict = self._judged(topic, table_rows(differ.differences(), sink, topic), expectations.table, "_")
             if not expectations.difference:
                 return verdict
             unreadable: list[None] = []
-            rows = difference_rows(differ.differences(), sink, sink, staging, lambda: unreadable.append(None))
+            rows = difference_rows(differ.differences(), sink, sink, differ.topics, lambda: unreadable.append(None))
             name = f"{topic}, difference"
             verdict += self._judged(name, rows, expectations.difference, "")
         if unreadable:

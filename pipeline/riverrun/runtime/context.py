@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.processor.metrics import Measurement, StreamsMetrics, metric_config
@@ -96,6 +96,19 @@ class Sources:
         self._by_object.clear()
 
 
+class Elsewhere(NamedTuple):
+    """A failure of another record than the current one.
+
+    Args:
+        record: Key, value, timestamp and headers; None if only time has brought the failure out.
+        before: Place, timestamp, headers and source of the current record: it is that again if a handler continues.
+    """
+
+    error: BaseException
+    record: tuple[Any, Any, int, Headers] | None
+    before: tuple[str | None, int, int, int, Headers, RawRecord | None]
+
+
 @dataclass(slots=True)
 class TaskContext:
     """The facts that change with every record of a task. Queues write them, stores read them.
@@ -127,8 +140,8 @@ class TaskContext:
     """Whether time, and not the current record, has brought out what is processed."""
     failed_by_time: BaseException | None = None
     """The last failure of something that time has brought out."""
-    before_failure: tuple[str | None, int, int, int, Headers, RawRecord | None] | None = None
-    """The record in whose place the one that has failed was forwarded: the current one again if a handler continues."""
+    elsewhere: Elsewhere | None = None
+    """The last failure in the place of the current record."""
     processor_metadata: dict[str, int] = field(default_factory=dict)
     stream_punctuations: Punctuations = field(default_factory=Punctuations)
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)

@@ -244,7 +244,11 @@ class Failures:
         handler = self._handlers.processing
         assert handler is not None, "only guarded nodes ask"  # noqa: S101 - see `guarded`
         context = self._context
-        before, context.before_failure = context.before_failure, None
+        elsewhere = context.elsewhere
+        if elsewhere is not None and not _is_of(error, elsewhere.error):
+            elsewhere = None
+        if elsewhere is not None and elsewhere.record is not None:
+            record = elsewhere.record
         timestamp, headers = (context.timestamp, context.headers) if record is None else record[2:]
         where = self._where(node, timestamp, headers, error)
         # A `Record` refuses negative times, and this error would replace the user's.
@@ -252,9 +256,9 @@ class Failures:
         if self._ask(handler, where, given, error, "processing").result is not Result.RESUME:
             self._fail("Processing" if record is not None else f"Punctuation of {node}", error)
         self._skip(where, error, DropReason.PROCESSING_FAILED)
-        if before is not None:
+        if elsewhere is not None:
             context.topic, context.partition, context.offset, context.timestamp, context.headers, context.source = (
-                before
+                elsewhere.before
             )
 
     def _production_goes_on(
@@ -284,8 +288,7 @@ class Failures:
         context, source = self._context, self._context.source
         key, value = (None, None) if source is None else (source.key, source.value)
         failed = context.failed_by_time
-        # The cause if it is no `Exception` (`as_exception`).
-        by_time = context.is_by_time or (failed is not None and (failed is error or failed is error.__cause__))
+        by_time = context.is_by_time or (failed is not None and _is_of(error, failed))
         is_restored = (context.topic, context.partition) in self._changelogs
         return ErrorHandlerContext(
             topic=context.topic,
@@ -348,6 +351,11 @@ class Failures:
         raise self._decided from error
 
 
+def _is_of(error: Exception, failed: BaseException) -> bool:
+    """Return whether an error is what has failed, or stands for it (`as_exception`), or was raised when that was caught."""
+    return any(each is failed for each in (error, error.__cause__, error.__context__))
+
+
 @contextmanager
 def user_code(what: str, task: TaskId | None = None) -> Iterator[None]:
     """Convert failures of user code that processes no record, so that no handler is asked about them."""
@@ -391,12 +399,16 @@ def _too_long_a_chain(what: str, passed: int) -> ProcessingError:
     )
 
 
-def located(error: RecordError, coordinates: Mapping[str, str | int]) -> RecordError:
-    """Return an error with the place where it happened; for a single record, also with how to skip it."""
+def located(error: RecordError, coordinates: Mapping[str, str | int], instead: str = "") -> RecordError:
+    """Return an error with the place where it happened; for a single record, also with how to skip it.
+
+    `instead` says why skipping does not help.
+    """
     found = error.at(**coordinates)
     if "offset" in coordinates and "riverrun skip" not in (found.hint or ""):
         place = "{topic}-{partition}@{offset}".format_map(found.coordinates)
-        found.hint = " ".join(filter(None, (found.hint, f"To skip this one alone: riverrun skip APP {place}.")))
+        advice = instead or f"To skip this one alone: riverrun skip APP {place}."
+        found.hint = " ".join(filter(None, (found.hint, advice)))
     return found
 
 

@@ -12,7 +12,7 @@ Only methods that say so wait: meanwhile a stream thread runs other tasks and an
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS
 from riverrun.operators.lookups import LookupOrder, StreamLookup
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from riverrun.operators.lookups import PendingRecord
     from riverrun.processor.lookups import LookupExecutor
+    from riverrun.records import RecordMetadata
     from riverrun.runtime.compile import CompiledNodes
     from riverrun.runtime.context import TaskContext
     from riverrun.runtime.failures import Failures, Forward
@@ -66,6 +67,8 @@ class PendingLookups:
         self._processing = processing
         self._executor = executor
         self._order = LookupOrder()
+        self.awaited: tuple[tuple[int, int], str, RecordMetadata | None] | None = None
+        """The rank, the node and the place of the first record that `wait` waits for."""
         self._seen = 0
         self._is_held = False
         # Punctuations that wait: stream time, and the place of the record that has moved it there, for errors.
@@ -120,6 +123,7 @@ class PendingLookups:
 
     def wait(self, timeout_s: float) -> None:
         """Wait until a look-up has finished since `deliver` was called last, a call is due, or the time (s) is up."""
+        self.awaited = min(filter(None, (lookup.first_waiting() for lookup in self._nodes)), default=None)
         now_ms = self._context.clock.now_ms()
         left = [left_ms for lookup in self._nodes if (left_ms := lookup.left_ms(now_ms)) is not None]
         # At least 1 ms: a task that the host does not let process would wait for nothing, again and again.
@@ -136,7 +140,7 @@ class PendingLookups:
             try:
                 self._context.stream_punctuations.fire(time_ms)
             except USER_ERRORS as error:
-                self._fail(error, tp, offset)
+                self._processing.fail_at(error, tp, offset)
 
     def _process(self, limit: int, may_choose: Callable[[], bool]) -> int:
         self.deliver()
@@ -213,11 +217,9 @@ class PendingLookups:
         except USER_ERRORS as error:
             if record.place is None:
                 self._processing.fail_at(error)
-            self._fail(error, TopicPartition(record.place.topic, record.place.partition), record.place.offset)
+            tp = TopicPartition(record.place.topic, record.place.partition)
+            self._processing.fail_at(error, tp, record.place.offset)
         context.stream_time, order.record, context.is_by_time = before
-
-    def _fail(self, error: BaseException, tp: TopicPartition, offset: int) -> NoReturn:
-        self._processing.fail_at(error, topic=tp.topic, partition=tp.partition, offset=offset)
 
 
 def meetings(sub: SubTopology, ordered: frozenset[str], lookups: frozenset[str]) -> dict[str, list[str]]:

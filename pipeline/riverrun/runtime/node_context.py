@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -11,13 +10,13 @@ from riverrun.arguments import PUNCTUATOR
 from riverrun.errors import InvalidStateStoreError, ProcessingError, TopologyError
 from riverrun.processor.api import PunctuationType
 from riverrun.records import Change, is_legal_topic
-from riverrun.runtime.context import GLOBAL_TASK
+from riverrun.runtime.context import GLOBAL_TASK, Elsewhere
 from riverrun.runtime.times import KeptSchedules
 from riverrun.state.api import name_of
 from riverrun.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
     from pathlib import Path
 
@@ -127,23 +126,24 @@ class NodeContext:
             raise TopologyError(message)
         return self.children[child]
 
-    def forward_as(
+    def acting_as(
         self,
         metadata: Place | None,
+        act: Callable[[Any, Any, int, Headers], None],
         key: Any,
         value: Any,
         timestamp: int,
         headers: Headers,
     ) -> None:
-        """Forward as if another record were the current one, then restore the current one."""
+        """Pass a record to a function as if it were the current one, then restore the current one."""
         task, is_by_time = self.task, self.task.is_by_time
         before = task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source
         task.enter(metadata, timestamp, headers)
         # No `finally`: handlers are asked about the record that has failed.
         try:
-            self.forward(key, value, timestamp, headers)
+            act(key, value, timestamp, headers)
         except BaseException as error:
-            task.before_failure = before
+            task.elsewhere = Elsewhere(error, (key, value, timestamp, headers), before)
             if task.is_by_time:
                 task.failed_by_time = error
             raise
@@ -151,13 +151,12 @@ class NodeContext:
             task.is_by_time = is_by_time
         task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source = before
 
-    @contextmanager
-    def by_time(self) -> Iterator[None]:
+    def by_time(self, act: Callable[[], None]) -> None:
         """Process what time has brought out: the current record is not set aside for its failures, as the next one would be."""
         task = self.task
         before, task.is_by_time = task.is_by_time, True
         try:
-            yield
+            act()
         except BaseException as error:
             task.failed_by_time = error
             raise
@@ -171,10 +170,9 @@ class NodeContext:
         task.timestamp, task.headers = time_ms, ()
         # No `finally`, as above.
         try:
-            with self.by_time():
-                act()
-        except BaseException:
-            task.before_failure = before
+            self.by_time(act)
+        except BaseException as error:
+            task.elsewhere = Elsewhere(error, None, before)
             raise
         task.timestamp, task.headers = before[3], before[4]
 
@@ -182,7 +180,7 @@ class NodeContext:
         """Forward the updates that a cache held back, then restore the current record."""
         if self.flush is None:
             for key, new, old, timestamp, headers, place in updates:
-                self.forward_as(place, key_of(key), Change(new, old), timestamp, headers)
+                self.acting_as(place, self.forward, key_of(key), Change(new, old), timestamp, headers)
             return
         task = self.task
         before = task.topic, task.partition, task.offset, task.timestamp, task.headers

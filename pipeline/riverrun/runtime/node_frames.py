@@ -48,21 +48,23 @@ def node_at(frame: FrameType | None, node_of: Callable[[object], str]) -> str:
 
 def fail_at(
     error: BaseException,
+    coordinates: Mapping[str, str | int],
     what: str = "Processing",
     *,
     node_of: Callable[[object], str],
     lines: Mapping[str, str],
-    **coordinates: str | int,
+    instead: str = "",
 ) -> NoReturn:
     """Raise a caught failure with the place where it happened; errors of user code become errors of this project.
 
     `node_of` returns the node whose operator or queue an object is; `lines` are those of the user's code that made nodes.
+    `instead` is the hint in place of how to skip the record.
     """
     if isinstance(error, RecordError):
         # A source has said all about a record that it cannot read.
         if "offset" in error.coordinates:
             raise error
-        raise _pointed(located(error, coordinates), error, node_of, lines) from error
+        raise _pointed(located(error, coordinates, instead), error, node_of, lines) from error
     if isinstance(error, RefusedRecordError):
         where = ", ".join(f"{name} {value}" for name, value in coordinates.items())
         raise RefusedRecordError(f"{error.message} ({where})", hint=error.hint) from error
@@ -70,7 +72,8 @@ def fail_at(
     if isinstance(error, StreamsError):
         raise error
     failure = as_exception(error)
-    raise _pointed(located(processing_error(what, failure), coordinates), failure, node_of, lines) from failure
+    found = located(processing_error(what, failure), coordinates, instead)
+    raise _pointed(found, failure, node_of, lines) from failure
 
 
 def _pointed(
@@ -78,7 +81,7 @@ def _pointed(
 ) -> RecordError:
     """Return what is raised for an error: with the node that raised it, and a hint at the line of the user's code."""
     # The innermost cause is the user's own error, which nodes and handlers put into others.
-    raised = _causes(error)[::-1]
+    raised = causes(error)[::-1]
     node = next(filter(None, (_raising_node(each, node_of) for each in raised)), "")
     told = found.at(node=node) if node else found
     where = next(filter(None, map(users_line, raised)), None)
@@ -89,7 +92,7 @@ def _pointed(
     return told
 
 
-def _causes(error: BaseException) -> list[BaseException]:
+def causes(error: BaseException) -> list[BaseException]:
     """Return an error, its cause, the cause of that and so on."""
     found = [error]
     while (cause := found[-1].__cause__) is not None and cause not in found:

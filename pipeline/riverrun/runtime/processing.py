@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from traceback import walk_tb
 from typing import TYPE_CHECKING, NoReturn
 
 from riverrun.errors import USER_ERRORS
 from riverrun.records import RAW_TIMESTAMP
-from riverrun.runtime.node_frames import fail_at
+from riverrun.runtime.node_frames import causes, fail_at
+from riverrun.runtime.record_frames import held_back
 from riverrun.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
@@ -17,18 +19,26 @@ if TYPE_CHECKING:
     from riverrun.runtime.context import TaskContext
     from riverrun.runtime.inputs import Loop, PartitionGroup, RecordQueue
     from riverrun.runtime.layout import TaskSpec
+    from riverrun.runtime.record_frames import HeldBack
 
 
 class Processing:
     """Takes a task's records through its operators, lowest event time first. Failures name the record that they concern."""
 
     def __init__(
-        self, spec: TaskSpec, context: TaskContext, queues: PartitionGroup, node_of: Callable[[object], str]
+        self,
+        spec: TaskSpec,
+        context: TaskContext,
+        queues: PartitionGroup,
+        *,
+        node_of: Callable[[object], str],
+        is_committed: Callable[[TopicPartition, int], bool],
     ) -> None:
         self._spec = spec
         self._context = context
         self._queues = queues
         self._node_of = node_of
+        self._is_committed = is_committed
         # Hosts that align tasks lower it: records of later event times wait, with all after them in their input.
         self.latest_ms = MAX_TIME_MS
 
@@ -91,7 +101,7 @@ class Processing:
             return loop(queue, limit, until)
         except USER_ERRORS as error:
             # The loop has moved `next_offset` past the record that failed.
-            self._fail(error, queue.tp, queue.next_offset - 1)
+            self.fail_at(error, queue.tp, queue.next_offset - 1)
 
     def _process_records(self, queue: RecordQueue, limit: int) -> int:
         # Attributes that do not change are looked up once: this loop runs for every record.
@@ -113,13 +123,26 @@ class Processing:
                 if context.stream_time >= punctuations.next_due_ms:
                     punctuations.fire(context.stream_time)
             except USER_ERRORS as error:
-                self._fail(error, queue.tp, offset)
+                self.fail_at(error, queue.tp, offset)
         return limit
 
-    def _fail(self, error: BaseException, tp: TopicPartition, offset: int) -> NoReturn:
-        self.fail_at(error, topic=tp.topic, partition=tp.partition, offset=offset)
+    def fail_at(self, error: BaseException, tp: TopicPartition | None = None, offset: int = -1) -> NoReturn:
+        """Raise a failure with the record that it concerns: one that was held back, or the last one taken, which is given."""
+        # The innermost error first: a handler's guard may be around what holds the record back.
+        passed = (reversed([*walk_tb(each.__traceback__)]) for each in causes(error)[::-1])
+        held = held_back(frame for frames in passed for frame, _line in frames)
+        if held is not None and held.place is not None:
+            tp, offset = held.place
+        place: dict[str, str | int] = {"task": str(self._spec.id)}
+        if tp is not None:
+            place |= {"topic": tp.topic, "partition": tp.partition, "offset": offset}
+        instead = "" if held is None or tp is None else self._instead_of_skipping(held, tp, offset)
+        fail_at(error, place, node_of=self._node_of, lines=self._spec.sub_topology.lines, instead=instead)
 
-    def fail_at(self, error: BaseException, **place: str | int) -> NoReturn:
-        """Raise a failure at a place within the task; without one, it concerns no record."""
-        lines = self._spec.sub_topology.lines
-        fail_at(error, "Processing", node_of=self._node_of, lines=lines, task=str(self._spec.id), **place)
+    def _instead_of_skipping(self, held: HeldBack, tp: TopicPartition, offset: int) -> str:
+        key = f" (key {held.key_text})" if held.keys else ""
+        if held.place is None:
+            return f"Time has brought this out{key}, and would do so without this record: skipping it does not help."
+        if self._is_committed(tp, offset):
+            return f"This record has waited since before the last commit{key}: it cannot be skipped any more."
+        return ""

@@ -117,6 +117,15 @@ class TaskOffsets:
 
     def read_since(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> str:
         """Return the records processed since a commit, as text; without a commit, those since the start."""
-        begun = {tp: offset for tp, (offset, _metadata) in committed.items()} or self._begun
+        begun = self._since(committed)
         read = ((tp, begun.get(tp, 0), offset) for tp, (offset, _metadata) in self.bare_offsets())
         return ", ".join(f"{tp}@{first} to {last - 1}" for tp, first, last in read if first < last)
+
+    def is_committed(
+        self, tp: TopicPartition, offset: int, committed: Mapping[TopicPartition, tuple[int, str]]
+    ) -> bool:
+        """Return whether a commit has passed a record; none can skip a record of what is no input any more."""
+        return tp not in self._inputs or offset < self._since(committed).get(tp, 0)
+
+    def _since(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> Mapping[TopicPartition, int]:
+        return {tp: offset for tp, (offset, _metadata) in committed.items()} or self._begun

@@ -157,8 +157,13 @@ class GlobalState:
             return opened.declared.processor.name if thing is opened.operator else ""
 
         what = f"Processing for global store {opened.declared.store.name}"
-        place: dict[str, str | int] = {"topic": tp.topic, "partition": tp.partition, "offset": offset}
-        fail_at(error, what, node_of=node_of, lines=self._lines, task=str(GLOBAL_TASK), **place)
+        place: dict[str, str | int] = {
+            "task": str(GLOBAL_TASK),
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "offset": offset,
+        }
+        fail_at(error, place, what, node_of=node_of, lines=self._lines)
 
     def close(self) -> None:
         """Close the processors. The host closes the backend."""

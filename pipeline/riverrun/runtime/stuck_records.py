@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from traceback import walk_stack
 from typing import TYPE_CHECKING
 
 from riverrun.intervals import repeating
@@ -15,6 +16,7 @@ from riverrun.records import RAW_OFFSET, TopicPartition
 from riverrun.runtime.inputs import RecordQueue
 from riverrun.runtime.lookups import PendingLookups
 from riverrun.runtime.node_frames import node_at
+from riverrun.runtime.record_frames import held_back, place_of
 from riverrun.runtime.task import Task
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 
 NAMED_SECONDS = 10.0
 _LOOK_SECONDS = 2.0
+_WAITS = PendingLookups.wait.__code__
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,15 @@ class StuckRecord:
 
 def stuck_at(frame: FrameType | None, node_of: Callable[[object], str]) -> StuckRecord | None:
     """Return the task, the node and the record that a thread is at; None if it is at no node of a task."""
-    node, place = node_at(frame, node_of), None
+    node = node_at(frame, node_of)
+    held = held_back(frame for frame, _line in walk_stack(frame)) if frame is not None else None
+    place = None if held is None else held.place
     while frame is not None:
         if frame.f_globals.get("__name__") == "bdb":  # a person looks at the record in a debugger
             return None
+        if frame.f_code is _WAITS and (awaited := frame.f_locals["self"].awaited) is not None:
+            _rank, node, metadata = awaited
+            place = place_of(metadata)
         place = place or _place_in(frame)
         task = frame.f_locals.get("self")
         if isinstance(task, Task):
@@ -86,9 +94,8 @@ def _place_in(frame: FrameType) -> tuple[TopicPartition, int] | None:
         return this.tp, names["raw"][RAW_OFFSET]
     if isinstance(queue, RecordQueue) and isinstance(names.get("offset"), int):
         return queue.tp, names["offset"]
-    if isinstance(this, PendingLookups) and getattr(names.get("record"), "place", None) is not None:
-        topic, partition, offset = names["record"].place
-        return TopicPartition(topic, partition), offset
+    if isinstance(this, PendingLookups):
+        return place_of(getattr(names.get("record"), "place", None))
     return None
 
 

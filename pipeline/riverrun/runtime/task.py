@@ -100,7 +100,13 @@ class Task:
         self._queues = PartitionGroup()
         self._packs: dict[TopicPartition, PackedInput] = {}
         self._keys = KeyBytes(teller(ports.watch))
-        self._processing = Processing(spec, self._context, self._queues, self.node_of)
+        self._processing = Processing(
+            spec,
+            self._context,
+            self._queues,
+            node_of=self.node_of,
+            is_committed=lambda tp, offset: self._progress.is_committed(tp, offset, self._prepared.offsets),
+        )
         lookups = lookups_of(self._nodes)
         self._lookups = self._pending(lookups) if lookups else None
         self._barrier = BarrierHandler(self._queues, self._packs.__contains__)

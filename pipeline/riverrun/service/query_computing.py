@@ -129,7 +129,7 @@ class _Computer:
         try:
             return self._plan(question) if isinstance(question, str) else self._rows(*question)
         except TooManyRowsError as error:
-            return Mistake("answer-too-large", f"{error.message}. {error.hint}", 413)
+            return Mistake("answer-too-large", str(error), 413)
         except StreamsError as error:
             # No statement is to blame for a row that cannot be read, or a schema registry that does not answer.
             if not isinstance(question, str) or isinstance(error, BrokerError):

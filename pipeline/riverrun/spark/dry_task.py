@@ -28,6 +28,7 @@ from riverrun.processor.handlers import may_set_aside
 from riverrun.records import TopicPartition
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.recorded_answers import AnsweredLookups
+from riverrun.runtime.stuck_records import named_if_stuck
 from riverrun.runtime.task import Task
 from riverrun.spark.tasks.inputs import Inputs, check_wall_clock, punctuate_wall_clock
 from riverrun.spark.tasks.reporting import reporting
@@ -302,7 +303,7 @@ def _attempt(
         )
         for number, ranges in enumerate(dry_task.slices):
             if inbox.has(number) or any(wanted.size for wanted in ranges.values()):
-                with Inputs(connected, ranges, repartitions) as inputs:
+                with Inputs(connected, ranges, repartitions) as inputs, named_if_stuck(task.node_of):
                     read.append(inputs)
                     inputs.feed(task, inbox.take(number))
                     task.process_all()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS, StreamsError, as_exception
+from riverrun.sql.functions.gathered import TooManyValuesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,12 +22,7 @@ _SORTED_AT = 2
 
 
 class TooManyRowsError(StreamsError):
-    """A query would have to hold more rows than it may."""
-
-    def __init__(self) -> None:
-        """Name the limit."""
-        message = f"The query has to hold more than {MOST_HELD} rows or groups at a time"
-        super().__init__(message, hint="Conditions let fewer rows pass, and ORDER BY with LIMIT holds few.")
+    """A query would have to hold more rows, or more values of a group, than it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +116,10 @@ class Gathered:
 
     def _check(self, held: int) -> None:
         if held > MOST_HELD:
-            raise TooManyRowsError
+            message = f"The query has to hold more than {MOST_HELD} rows or groups at a time"
+            raise TooManyRowsError(message, hint="Conditions let fewer rows pass, and ORDER BY with LIMIT holds few.")
 
 
 def _failed(error: BaseException) -> StreamsError:
-    return StreamsError(f"The rows cannot be aggregated: {as_exception(error)}")
+    kind = TooManyRowsError if isinstance(error, TooManyValuesError) else StreamsError
+    return kind(f"The rows cannot be aggregated: {as_exception(error)}")

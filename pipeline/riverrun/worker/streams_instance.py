@@ -73,6 +73,7 @@ class StreamsInstance:
         complete: Callable[[], None] | None = None,
     ) -> None:
         self.state = WorkerState.CREATED
+        application = application.lasting()
         self._connected = ConnectedApplication(application, Admin(application.kafka))
         self._streams = application.config.streams
         self._on_state = on_state

@@ -47,7 +47,7 @@ class Worker:
         self.state = WorkerState.CREATED
         self.has_begun = False
         """True if it has taken tasks; before that it only reads, and has nothing to release."""
-        self._application = application
+        self._application = application = application.lasting()
         self._connected = ConnectedApplication(application, Admin(application.kafka))
         self._on_state = on_state
         self._thread = StreamThread(application, on_restore=on_restore or silently)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun import BYTES, StreamsBuilder
-from riverrun.errors import StreamsError
 from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.kafka.producer import IdempotentProducer
+from riverrun.service.query_computing import _Computer
+from riverrun.service.rendering import to_base64
 from riverrun.service.selecting import Selecting
 from riverrun.simulation.cluster import Cluster
 from riverrun.sql import answers, build_sql, gathering
@@ -214,8 +215,32 @@ def test_an_aggregate_that_fails_is_a_message(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(answers._SETTINGS, "ksql.functions.count.limit", 2)
     changes: list[tuple[str, Row | None]] = [(key, {"N": n}) for n, key in enumerate("abc")]
     for results in (from_store, from_topics):
-        with pytest.raises(StreamsError, match=r"cannot be aggregated: COUNT.DISTINCT .... takes 2 different values"):
+        with pytest.raises(
+            TooManyRowsError, match=r"cannot be aggregated: COUNT.DISTINCT .... takes 2 different values"
+        ):
             results("SELECT COUNT(DISTINCT n) AS c FROM stock;", changes)
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT COUNT(DISTINCT k) AS c FROM kept;", "SELECT k, COUNT(*) AS c FROM kept GROUP BY k;"]
+)
+def test_who_asks_for_what_no_query_may_hold_is_told_so(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(answers._SETTINGS, "ksql.functions.count.limit", 2)
+    monkeypatch.setattr(gathering, "MOST_HELD", 2)
+    builder = StreamsBuilder()
+    statements = """
+    CREATE TABLE counts (k STRING PRIMARY KEY, n INT) WITH (KAFKA_TOPIC='counts', VALUE_FORMAT='JSON');
+    CREATE TABLE kept AS SELECT * FROM counts;
+    """
+    catalog = Statements.of(statements, "a.sql", builder).catalog
+    stores = {store.name: store for sub in builder.build().sub_topologies() for store in sub.stores}
+    computer = _Computer(catalog, stores)
+    assert computer.answer(query).is_gathered
+    (store,) = stores.values()
+    key, value = store.key_serde.serialize, to_base64(store.value_serde.serialize((1,)))
+    rows = [{"key": {"base64": to_base64(key((each,)))}, "value": {"base64": value}} for each in "abc"]
+    refused = computer.answer((rows, None, 1000))
+    assert (refused.error, refused.status) == ("answer-too-large", 413)
 
 
 def test_maps_make_no_groups_as_they_make_no_keys() -> None:

@@ -18,7 +18,7 @@ from riverrun import JSON, Protobuf, StreamsBuilder, session_windowed, windowed
 from riverrun.quality.frames import write_frame
 from riverrun.quality.gate import judge
 from riverrun.records import TopicPartition
-from riverrun.releases.difference import Pair, TableRow
+from riverrun.releases.difference import Pair, Side, TableRow
 from riverrun.releases.gating import _with_fields
 from riverrun.releases.rows import difference_rows, log_rows, table_rows
 from riverrun.serde.api import Serde, SerdePlace, placed, plain_reader
@@ -152,7 +152,7 @@ def test_rows_to_be_judged_have_columns_of_keys_and_values(format_: str, keys: C
         assert {name: found[name] for name in expected} == expected
         assert found["_key"] == whole
         assert found["PLACE"] == {"CITY": "Köln"}
-    (found,) = difference_rows([Pair(0, written, row, row)], sink, sink, "out", pytest.fail)
+    (found,) = difference_rows([Pair(0, written, row, row)], sink, sink, dict.fromkeys(Side, "out"), pytest.fail)
     sides = {f"{side}_{name}": expected[name] for side in ("old", "new") for name in ("TOTAL", "N", "AT")}
     assert {name: found[name] for name in sides} == sides
     assert (found["key"], found["key_ID"]) == (whole, 510)

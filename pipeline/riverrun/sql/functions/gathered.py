@@ -20,6 +20,10 @@ _ENTRIES = 1000
 _DIFFERENT = 10_000
 
 
+class TooManyValuesError(OverflowError):
+    """A group would have to hold more values than it may."""
+
+
 def _limit(call: AggregateCall, name: str, default: int = -1) -> int | None:
     """Return the limit of SET; below zero there is none."""
     setting = f"ksql.functions.{name}.limit"
@@ -242,7 +246,7 @@ def count_exactly(call: AggregateCall) -> Aggregate:
             hint = (
                 "COUNT_DISTINCT estimates any number; in a file, SET 'ksql.functions.count.limit' = '...' allows more."
             )
-            raise OverflowError(f"COUNT(DISTINCT ...) takes {limit} different values in a group. {hint}")
+            raise TooManyValuesError(f"COUNT(DISTINCT ...) takes {limit} different values in a group. {hint}")
         return made
 
     def text_of(values: tuple[Any, ...]) -> str:

@@ -30,7 +30,7 @@ from riverrun import (
     windowed,
 )
 from riverrun.records import TopicPartition
-from riverrun.releases.difference import Pair, TableRow
+from riverrun.releases.difference import Pair, Side, TableRow
 from riverrun.releases.rows import difference_rows, log_rows, table_rows
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.topology.nodes import SinkNode
@@ -96,7 +96,7 @@ def test_rows_of_every_serde_have_the_documented_columns(key: Any, value: Any, w
     raw, row = keys.serialize(one), TableRow(values.serialize(other), 5)
     (table,) = table_rows([Pair(3, raw, None, row)], sink, "out")
     (log, deleted) = log_rows([(TopicPartition("out", 3), [(raw, row.value, 5, 8, ()), (raw, None, 5, 9, ())])], sink)
-    (differing,) = difference_rows([Pair(3, raw, row, row)], sink, sink, "out", pytest.fail)
+    (differing,) = difference_rows([Pair(3, raw, row, row)], sink, sink, dict.fromkeys(Side, "out"), pytest.fail)
 
     windows = set() if window is None else {"window_start", "window_end"}
     of_values = {"city", "n"} if isinstance(other, dict) and values.name == "json" else set(fields or ["value"])

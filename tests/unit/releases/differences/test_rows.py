@@ -11,7 +11,7 @@ import pytest
 from riverrun import JSON, LONG, STRING, Windowed, windowed
 from riverrun.errors import DeserializationError, ReleaseError
 from riverrun.records import RawFields, TopicPartition
-from riverrun.releases.difference import Pair, TableRow
+from riverrun.releases.difference import Pair, Side, TableRow
 from riverrun.releases.rows import difference_rows, log_rows, table_rows
 from riverrun.topology.nodes import SinkNode
 from riverrun.windows import Window
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from riverrun.serde.api import Serde
 
 HOUR = windowed(STRING, timedelta(hours=1))
+TOPICS = {Side.OLD: "out", Side.NEW: "staging"}
 
 
 @dataclass
@@ -56,7 +57,7 @@ def test_a_difference_has_both_rows_side_by_side() -> None:
     old, new = TableRow(JSON.serialize({"n": 1, "gone": 2}), 4), TableRow(JSON.serialize({"n": 3}), 5)
     pairs = [Pair(0, key, old, new), Pair(0, key, None, new), Pair(0, key, old._replace(timestamp=5), None)]
     unreadable: list[None] = []
-    found = difference_rows(pairs, sink(HOUR, JSON), sink(HOUR, JSON), "out", lambda: unreadable.append(None))
+    found = difference_rows(pairs, sink(HOUR, JSON), sink(HOUR, JSON), TOPICS, lambda: unreadable.append(None))
     assert list(found) == [
         {**names, "change": "changed", "old_n": 1, "new_n": 3, "old_gone": 2, "new_gone": None},
         {**names, "change": "new", "old_n": None, "new_n": 3},
@@ -71,12 +72,21 @@ def test_old_rows_that_cannot_be_read_are_counted_and_new_ones_are_refused() -> 
 
     def differing(old: TableRow, new: TableRow) -> list[dict[str, Any]]:
         pairs, numbers = [Pair(2, b"ann", old, new)], sink(STRING, LONG)
-        return list(difference_rows(pairs, numbers, numbers, "out", lambda: unreadable.append(None)))
+        return list(difference_rows(pairs, numbers, numbers, TOPICS, lambda: unreadable.append(None)))
 
     ((found),) = differing(TableRow(b"text", 1), row)
     assert (found["old"], found["new"], len(unreadable)) == (None, 5, 1)
-    with pytest.raises(DeserializationError, match=r"cannot be read(.|\n)*topic out.* partition 2"):
+    with pytest.raises(DeserializationError, match=r"cannot be read(.|\n)*topic staging.* partition 2"):
         differing(row, TableRow(b"text", 1))
+
+
+@pytest.mark.parametrize("side", Side)
+def test_a_key_that_cannot_be_read_is_named_with_the_topic_that_has_it(side: Side) -> None:
+    row = TableRow(LONG.serialize(5), 1)
+    pair = Pair(2, b"?", *((row, None) if side is Side.OLD else (None, row)))
+    numbers = sink(LONG, LONG)
+    with pytest.raises(DeserializationError, match=rf"cannot be read(.|\n)*topic {TOPICS[side]}, partition 2"):
+        list(difference_rows([pair], numbers, numbers, TOPICS, pytest.fail))
 
 
 def test_records_of_a_log_need_no_key_and_no_value_and_tell_how_late_they_are() -> None:

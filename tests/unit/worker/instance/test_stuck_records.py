@@ -68,6 +68,26 @@ def test_a_host_that_replaces_no_thread_names_the_record_in_its_log(
     assert "s: task 0_0, record in-0@1, node KSTREAM-MAPVALUES-0000000001" in caplog.text
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_look_up_that_does_not_return_is_named_where_records_wait_for_it(
+    ordered: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(named, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(named, "NAMED_SECONDS", 0.05)
+
+    async def blocks_the_loop(value: str) -> str:
+        until(lambda: value != "stuck" or "has not returned" in caplog.text, "named")
+        return value
+
+    builder = StreamsBuilder()
+    asked = builder.stream("in", Consumed(STRING, STRING)).map_values_async(blocks_the_loop, ordered=ordered)
+    asked.to("out", Produced(STRING, STRING))
+    with TopologyTestDriver(builder.build()) as driver, named_if_stuck(lambda _thing: ""):
+        for value in ("quick", "stuck", "quick"):
+            driver.input_topic("in", STRING, STRING).pipe_input("k", value)
+    assert "s: task 0_0, record in-0@1, node KSTREAM-MAPVALUESASYNC-0000000001" in caplog.text
+
+
 class Watched:
     """A thread that has been silent for so long, and what it tells its instance."""
 

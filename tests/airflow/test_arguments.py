@@ -45,7 +45,7 @@ OTHERS = [
 ]
 CASES = [(operator, kind, each.name) for operator, kind in OPTIONS for each in fields(kind)]
 # Written otherwise in DAG files: Parquet is the default, and lists and dictionaries are easier to write.
-OTHERWISE = {"format", "options", "key"}
+OTHERWISE = {"format", "options", "key", "partition_by"}
 OF_ALL = {"config": "", "master": "", "apart": None, "riverrun_conn_id": "riverrun_default"}
 
 

@@ -356,7 +356,7 @@ def _opened(config: ExportConfig, table: SinkTable) -> Sink:
         require_extra("iceberg")
         from riverrun.transfers.iceberg_sink import IcebergSink
 
-        return IcebergSink(table, config.catalog, config.table)
+        return IcebergSink(table, config.catalog, config.table, config.partition_by)
     if config.table:
         from riverrun.transfers.sql_sink import SqlSink
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from pyarrow import dataset
+from pyarrow import dataset, parquet
 from pyspark import TaskContext
 
 from riverrun import JSON, LONG, STRING, Consumed, Grouped, Produced, Riverrun, StreamsBuilder, TimeWindows, windowed
@@ -36,7 +37,7 @@ from riverrun.testing import TopologyTestDriver
 from riverrun.transfers import exports, jdbc
 from riverrun.transfers.exports import ExportSpec, ExportSummary, run_export
 from riverrun.transfers.imports import ImportSpec, run_import
-from riverrun.transfers.partitions import directory_fields, with_directories
+from riverrun.transfers.partitions import directories, directory_fields, with_directories
 from tests.conformance.hosts import on_executor
 from tests.presence import present
 from tests.spark_sessions import session_with
@@ -492,6 +493,27 @@ def test_units_of_times_are_those_of_utc_to_the_microsecond(spark: SparkSession,
         assert [row[unit] for row in with_directories(days, directory_fields([f"{unit}(at)"])).collect()] == [names[2]]
 
 
+def test_followers_name_directories_as_spark_does(spark: SparkSession, tmp_path: Path) -> None:
+    texts = ["".join(map(chr, range(1, 64))), "".join(map(chr, range(64, 128))), "é{x}", "", None]
+    numbers = [-7, 0, 2**40, None, 1]
+    times = [datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), datetime(2026, 2, 3, tzinfo=UTC), None, None, None]
+    columns = {
+        "t": pa.array(texts),
+        "i": pa.array(numbers),
+        "b": pa.array([True, False, None, None, None]),
+        "at": pa.array(times, pa.timestamp("us", "UTC")),
+        "d": pa.array(times, pa.timestamp("us", "UTC")).cast(pa.date32()),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    fields = directory_fields([*columns, "year(at)", "month(d)", "day(at)", "hour(at)"])
+    parquet.write_table(pa.Table.from_batches([batch]), tmp_path / "rows.parquet")
+    frame = with_directories(spark.read.parquet(str(tmp_path / "rows.parquet")), fields).selectExpr("1 AS n", "*")
+    target = tmp_path / "out"
+    frame.write.partitionBy(*(field.name for field in fields)).json(str(target))
+    found = {str(path.parent.relative_to(target)) for path in target.rglob("part-*")}
+    assert found == set(directories(batch, fields))
+
+
 def test_columns_that_name_no_directories_are_refused(spark: SparkSession) -> None:
     frame = spark.range(1).selectExpr("id", "id day", "date '2026-01-01' at", "binary('a') bytes")
     for text, message in [
@@ -500,7 +522,7 @@ def test_columns_that_name_no_directories_are_refused(spark: SparkSession) -> No
         ("day(at)", r"has the name of the directories of day\(at\)"),
         ("hour(at)", "at is date, which has no hour"),
         ("month(id)", "id is bigint, which has no month"),
-        ("bytes", "bytes, which is bytes"),
+        ("bytes", "bytes, whose values are no texts"),
     ]:
         with pytest.raises(ConfigError, match=message):
             with_directories(frame, directory_fields([text]))

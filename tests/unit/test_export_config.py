@@ -71,7 +71,8 @@ def test_a_table_of_iceberg_has_a_catalogue() -> None:
         "s3.secret-access-key": "secret",
     }
     assert "secret" not in repr(found)
-    assert export(ICEBERG | {"partition_by": ["day(_timestamp)", "n"]}).partition_by == ("day(_timestamp)", "n")
+    for kind in (ICEBERG, FILES):
+        assert export(kind | {"partition_by": ["day(_timestamp)", "n"]}).partition_by == ("day(_timestamp)", "n")
     beside = export(ICEBERG | {"catalog": {"type": "sql", "warehouse": "a lake, ü"}}).catalog
     assert beside["warehouse"] == "file:///project/a lake, ü"
     remote = {"type": "rest", "uri": "https://catalog", "warehouse": "main"}
@@ -108,7 +109,10 @@ def test_a_table_of_iceberg_has_a_catalogue() -> None:
         (ICEBERG | {"table": "totals"}, r"\[exports.totals\] has a catalog, and needs table with a namespace"),
         (ICEBERG | {"target": "x"}, r"\[exports.totals\] has target and catalog"),
         (ICEBERG | {"mode": "upsert"}, 'exports.totals.mode is "upsert", but tables of Iceberg only grow here'),
-        (FILES | {"partition_by": ["day(_timestamp)"]}, "exports.totals.partition_by is for tables of Iceberg"),
+        (
+            TABLE | {"partition_by": ["day(_timestamp)"]},
+            "exports.totals.partition_by is for files and tables of Iceberg",
+        ),
         (ICEBERG | {"partition_by": "n"}, "exports.totals.partition_by is 'n', not an array"),
         (ICEBERG | {"catalog": "lake"}, "exports.totals.catalog is 'lake', not a table"),
         (TABLE | {"catalog": {"s3": {"endpoint": "x"}}, "table": "a.b"}, "target and catalog"),

@@ -72,8 +72,8 @@ class ExportConfig:
         lost_deletions: What to do if the follower was away for so long that brokers may have removed tombstones that it has not
             read: `remove` the rows that the topic no longer has, `refuse` to follow, or `ignore` it. If left out, `remove` with
             `mode = "upsert"` where the target can, or else `refuse`. Of topics that are not compacted nothing is lost.
-        partition_by: Partitions of a table of Iceberg that the follower makes: columns, and `year`, `month`, `day` or `hour` of
-            a time in UTC, such as `day(_timestamp)`. A table that exists keeps its own.
+        partition_by: Levels of directories of files, or partitions of a table of Iceberg that the follower makes: columns, and
+            `year`, `month`, `day` or `hour` of a time in UTC, such as `day(_timestamp)`. A table that exists keeps its own.
         absent_fields: What an upsert does with columns that the JSON of a record has no field for: `null` sets them to null,
             `keep` leaves them as they are in the row. A new row has the database's default there.
         continues: The batch export of the topic by Spark whose end is the beginning; none for the first record.
@@ -172,10 +172,9 @@ def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
     elif kinds != ["sink"] and not table.get("target"):
         message = f"{path}: [{where}] needs target"
         raise ConfigError(message, hint='For example target = "postgresql+psycopg2://user@db/shop", or a directory.')
-    if table.get("partition_by") and table.get("catalog") is None:
-        message = f"{path}: {where}.partition_by is for tables of Iceberg"
-        hint = "Leave it out. Batches by Spark put files into directories: riverrun export TOPIC TARGET --partition-by."
-        raise ConfigError(message, hint=hint)
+    if table.get("partition_by") and table.get("catalog") is None and kinds != ["format"]:
+        message = f"{path}: {where}.partition_by is for files and tables of Iceberg"
+        raise ConfigError(message, hint="Leave it out: a database partitions its tables itself.")
     if table.get("lost_deletions") == "remove" and table.get("mode") != "upsert":
         message = f'{path}: {where}.lost_deletions is "remove", but the target keeps each record as a row'
         raise ConfigError(message, hint='Write mode = "upsert", or lost_deletions = "refuse" or "ignore".')

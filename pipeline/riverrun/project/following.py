@@ -363,7 +363,10 @@ def _opened(config: ExportConfig, table: SinkTable) -> Sink:
         return SqlSink(table, config.target, config.table)
     if config.format:
         from riverrun.transfers.file_sink import FileSink
+        from riverrun.transfers.partitioned_files import PartitionedFiles
 
+        if config.partition_by:
+            return PartitionedFiles(table, config.target, config.format, config.partition_by)
         return FileSink(table, config.target, config.format)
     from riverrun.config.code import call_attribute
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from riverrun.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _UNITS = ("year", "month", "day", "hour")
 _OF_TIME = re.compile(rf"({'|'.join(_UNITS)})\((.+)\)", re.DOTALL)
 _FROM_DAY = {"year": 4, "month": 7, "day": 10}
 """Number of characters that a unit takes of a day, as ISO 8601 writes it."""
+_ODD = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+"""Characters that Hive and Spark escape."""
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 _DAY_MICROS, _HOUR_MICROS = 86_400_000_000, 3_600_000_000
 
 
@@ -56,6 +62,9 @@ def directory_fields(texts: Sequence[str]) -> list[PartitionField]:
                 f"Files cannot be apart by {field.column}: readers skip directories that begin with {field.name[0]}"
             )
             raise ConfigError(message, hint="Choose another column, or a unit of a time: day(_timestamp).")
+        if field.name.lower() == "batch":
+            message = "Files cannot be apart by a column named batch, as exports by Spark have such directories"
+            raise ConfigError(message, hint="Rename the field, or choose another column.")
         if names.count(field.name.lower()) > 1:
             raise ConfigError(f"Two levels of directories have the name {field.name}", hint="Leave one of them out.")
     return found
@@ -66,17 +75,61 @@ def with_directories(frame: Any, fields: Sequence[PartitionField]) -> Any:
     kinds = dict(frame.dtypes)
     for field in fields:
         if field.column not in kinds:
-            message = f"There is no column {field.column}, by which files are to be apart"
-            raise ConfigError(message, hint=f"There are: {', '.join(kinds)}.")
+            raise _unknown(field, kinds)
         if field.unit:
             if field.name.lower() in map(str.lower, kinds):
-                message = f"A column has the name of the directories of {field.unit}({field.column})"
-                raise ConfigError(message, hint="Choose another unit, or rename the field.")
+                raise _named_twice(field)
             frame = frame.withColumn(field.name, _unit_of(field, kinds[field.column]))
         elif kinds[field.column] == "binary":
-            message = f"Files cannot be apart by {field.column}, which is bytes"
-            raise ConfigError(message, hint="Choose a column of texts, numbers or times.")
+            raise _of_no_text(field)
     return frame
+
+
+def check_directories(schema: Any, fields: Sequence[PartitionField]) -> None:
+    """Refuse columns of an Arrow schema that cannot name directories."""
+    for field in fields:
+        if field.column not in schema.names:
+            raise _unknown(field, schema.names)
+        kind = schema.field(field.column).type
+        if field.unit and field.unit in map(str.lower, schema.names):
+            raise _named_twice(field)
+        if field.unit and not (pa.types.is_timestamp(kind) or (pa.types.is_date(kind) and field.unit != "hour")):
+            raise _without_unit(field, kind)
+        if pa.types.is_binary(kind) or pa.types.is_nested(kind):
+            raise _of_no_text(field)
+
+
+def directories(records: Any, fields: Sequence[PartitionField]) -> list[str]:
+    """Return the directory of each row of an Arrow batch, as Hive and Spark write it."""
+    levels = ([f"{escaped(field.name)}={text}" for text in _texts(records, field)] for field in fields)
+    return ["/".join(row) for row in zip(*levels, strict=True)]
+
+
+def _texts(records: Any, field: PartitionField) -> Iterator[str]:
+    for value in records.column(field.column).to_pylist():
+        text = _text(value, field.unit)
+        yield escaped(text) if text else _NULL
+
+
+def _text(value: Any, unit: str) -> str:
+    if value is None or isinstance(value, bool):
+        return "" if value is None else str(value).lower()
+    if not isinstance(value, dt.date):
+        return str(value)
+    text = value.isoformat()
+    if unit:
+        return f"{text[:10]}-{text[11:13]}" if unit == "hour" else text[: _FROM_DAY[unit]]
+    # In UTC, so the zone tells nothing.
+    return text.removesuffix("+00:00").replace("T", " ")
+
+
+def escaped(text: str) -> str:
+    """Escape a text for the name of a directory.
+
+    >>> escaped("a/b 100%")
+    'a%2Fb 100%25'
+    """
+    return _ODD.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def _unit_of(field: PartitionField, kind: str) -> Any:
@@ -87,11 +140,30 @@ def _unit_of(field: PartitionField, kind: str) -> Any:
     if kind == "date" and field.unit != "hour":
         return f.expr(f"substring(cast({column} AS string), 1, {_FROM_DAY[field.unit]})")
     if kind != "timestamp":
-        message = f"{field.column} is {kind}, which has no {field.unit}"
-        raise ConfigError(message, hint="Choose a column of type timestamp, such as _timestamp.")
+        raise _without_unit(field, kind)
     micros = f"unix_micros({column})"
     within = f"pmod({micros}, {_DAY_MICROS})"
     day = f"cast(date_from_unix_date(cast(({micros} - {within}) div {_DAY_MICROS} AS int)) AS string)"
     if field.unit == "hour":
         return f.expr(f"concat({day}, '-', lpad(cast({within} div {_HOUR_MICROS} AS string), 2, '0'))")
     return f.expr(f"substring({day}, 1, {_FROM_DAY[field.unit]})")
+
+
+def _unknown(field: PartitionField, columns: Iterable[str]) -> ConfigError:
+    message = f"There is no column {field.column}, by which files are to be apart"
+    return ConfigError(message, hint=f"There are: {', '.join(columns)}.")
+
+
+def _named_twice(field: PartitionField) -> ConfigError:
+    message = f"A column has the name of the directories of {field.unit}({field.column})"
+    return ConfigError(message, hint="Choose another unit, or rename the field.")
+
+
+def _of_no_text(field: PartitionField) -> ConfigError:
+    message = f"Files cannot be apart by {field.column}, whose values are no texts, numbers or times"
+    return ConfigError(message, hint="Choose another column.")
+
+
+def _without_unit(field: PartitionField, kind: Any) -> ConfigError:
+    message = f"{field.column} is {kind}, which has no {field.unit}"
+    return ConfigError(message, hint="Choose a column of type timestamp, such as _timestamp.")

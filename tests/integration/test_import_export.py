@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
@@ -421,7 +422,7 @@ def test_an_export_writes_each_record_once_and_goes_on_where_it_ended(
 ODD = "a/b=c%:é "
 
 
-def test_files_are_apart_by_the_day_and_by_a_field(
+def test_files_are_in_directories_by_day_and_by_a_field(
     broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create(1, unique)
@@ -500,6 +501,7 @@ def test_followers_name_directories_as_spark_does(spark: SparkSession, tmp_path:
     columns = {
         "t": pa.array(texts),
         "i": pa.array(numbers),
+        "x": pa.array([Decimal("1E+3"), Decimal("-1E-7"), Decimal(0), None, None], pa.decimal128(20, 7)),
         "b": pa.array([True, False, None, None, None]),
         "at": pa.array(times, pa.timestamp("us", "UTC")),
         "d": pa.array(times, pa.timestamp("us", "UTC")).cast(pa.date32()),
@@ -517,7 +519,7 @@ def test_followers_name_directories_as_spark_does(spark: SparkSession, tmp_path:
 def test_columns_that_name_no_directories_are_refused(spark: SparkSession) -> None:
     frame = spark.range(1).selectExpr("id", "id day", "date '2026-01-01' at", "binary('a') bytes")
     for text, message in [
-        ("of", "no column of.* apart"),
+        ("of", "no column of.* partitioned"),
         ("day(_timestamp)", "no column _timestamp"),
         ("day(at)", r"has the name of the directories of day\(at\)"),
         ("hour(at)", "at is date, which has no hour"),

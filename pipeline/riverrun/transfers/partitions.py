@@ -1,10 +1,11 @@
-"""By what the files of an export are apart: columns, and the year, month, day or hour of a time."""
+"""Partitions of exported files: columns, and the year, month, day or hour of a time."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ class PartitionField:
 
     Args:
         column: The column.
-        unit: The unit of its times that files are apart by; empty for its values.
+        unit: The unit of its times; empty for its values.
     """
 
     column: str
@@ -58,12 +59,10 @@ def directory_fields(texts: Sequence[str]) -> list[PartitionField]:
     names = [field.name.lower() for field in found]
     for field in found:
         if field.name.startswith(("_", ".")):
-            message = (
-                f"Files cannot be apart by {field.column}: readers skip directories that begin with {field.name[0]}"
-            )
+            message = f"Files cannot be partitioned by {field.column}: readers skip directories that begin with {field.name[0]}"
             raise ConfigError(message, hint="Choose another column, or a unit of a time: day(_timestamp).")
         if field.name.lower() == "batch":
-            message = "Files cannot be apart by a column named batch, as exports by Spark have such directories"
+            message = "Files cannot be partitioned by a column named batch, as exports by Spark have such directories"
             raise ConfigError(message, hint="Rename the field, or choose another column.")
         if names.count(field.name.lower()) > 1:
             raise ConfigError(f"Two levels of directories have the name {field.name}", hint="Leave one of them out.")
@@ -101,21 +100,21 @@ def check_directories(schema: Any, fields: Sequence[PartitionField]) -> None:
 
 def directories(records: Any, fields: Sequence[PartitionField]) -> list[str]:
     """Return the directory of each row of an Arrow batch, as Hive and Spark write it."""
-    levels = ([f"{escaped(field.name)}={text}" for text in _texts(records, field)] for field in fields)
+    levels = ([f"{escaped_name(field.name)}={text}" for text in _texts(records, field)] for field in fields)
     return ["/".join(row) for row in zip(*levels, strict=True)]
 
 
 def _texts(records: Any, field: PartitionField) -> Iterator[str]:
     for value in records.column(field.column).to_pylist():
         text = _text(value, field.unit)
-        yield escaped(text) if text else _NULL
+        yield escaped_name(text) if text else _NULL
 
 
 def _text(value: Any, unit: str) -> str:
     if value is None or isinstance(value, bool):
         return "" if value is None else str(value).lower()
     if not isinstance(value, dt.date):
-        return str(value)
+        return format(value, "f") if isinstance(value, Decimal) else str(value)
     text = value.isoformat()
     if unit:
         return f"{text[:10]}-{text[11:13]}" if unit == "hour" else text[: _FROM_DAY[unit]]
@@ -123,10 +122,10 @@ def _text(value: Any, unit: str) -> str:
     return text.removesuffix("+00:00").replace("T", " ")
 
 
-def escaped(text: str) -> str:
+def escaped_name(text: str) -> str:
     """Escape a text for the name of a directory.
 
-    >>> escaped("a/b 100%")
+    >>> escaped_name("a/b 100%")
     'a%2Fb 100%25'
     """
     return _ODD.sub(lambda found: f"%{ord(found[0]):02X}", text)
@@ -150,7 +149,7 @@ def _unit_of(field: PartitionField, kind: str) -> Any:
 
 
 def _unknown(field: PartitionField, columns: Iterable[str]) -> ConfigError:
-    message = f"There is no column {field.column}, by which files are to be apart"
+    message = f"There is no column {field.column}, by which files are to be partitioned"
     return ConfigError(message, hint=f"There are: {', '.join(columns)}.")
 
 
@@ -160,7 +159,7 @@ def _named_twice(field: PartitionField) -> ConfigError:
 
 
 def _of_no_text(field: PartitionField) -> ConfigError:
-    message = f"Files cannot be apart by {field.column}, whose values are no texts, numbers or times"
+    message = f"Files cannot be partitioned by {field.column}, whose values are no texts, numbers or times"
     return ConfigError(message, hint="Choose another column.")
 
 

@@ -72,7 +72,8 @@ def test_a_table_of_iceberg_has_a_catalogue() -> None:
     }
     assert "secret" not in repr(found)
     for kind in (ICEBERG, FILES):
-        assert export(kind | {"partition_by": ["day(_timestamp)", "n"]}).partition_by == ("day(_timestamp)", "n")
+        levels = ["day(_timestamp)", "n"]
+        assert export(kind | {"partition_by": levels}, KEY="secret").partition_by == tuple(levels)
     beside = export(ICEBERG | {"catalog": {"type": "sql", "warehouse": "a lake, ü"}}).catalog
     assert beside["warehouse"] == "file:///project/a lake, ü"
     remote = {"type": "rest", "uri": "https://catalog", "warehouse": "main"}

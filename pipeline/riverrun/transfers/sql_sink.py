@@ -7,6 +7,7 @@ paused, or cut off, is refused.
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -36,9 +37,9 @@ from riverrun.extras import require_extra
 from riverrun.hosting.process import this_user
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION, RefusedRecordsError
 from riverrun.records import TopicPartition
-from riverrun.transfers.duckdb_rows import RowsAtOnce
 from riverrun.transfers.held_values import STRICT_SESSION, check_names, check_types, require_held
 from riverrun.transfers.refused_changes import UNBOUND, RefusedChanges
+from riverrun.transfers.rows_at_once import RowsAtOnce, least_at_once
 from riverrun.transfers.sink_rows import refuse, require_numbers
 from riverrun.transfers.sql_columns import OF_MYSQL
 
@@ -109,9 +110,8 @@ class SqlSink:
         check_names(table.schema.names, name, self._engine.dialect)
         self._rows = _rows_table(table, name, self._dialect)
         self._offsets = _offsets_table(self._rows, self._dialect)
-        self._at_once: RowsAtOnce | None = None
-        if self._dialect == "duckdb":
-            self._at_once = RowsAtOnce(self._rows, table.key if table.is_upsert else (), table.schema)
+        self._at_once = RowsAtOnce(self._rows, table.key if table.is_upsert else (), table.schema)
+        self._least_at_once = math.inf
         self._epochs: dict[TopicPartition, int] = {}
         self._changing: Mapping[str, Changes] = {}
         self._pending: list[SinkBatch] = []
@@ -129,6 +129,7 @@ class SqlSink:
             self._prepare()
             with self._engine.connect() as connection:
                 self._changing = check_types(connection, self._rows, self._table)
+                self._least_at_once = least_at_once(connection, self._rows)
             try:
                 claimed = self._claimed(partitions)
             except IntegrityError:
@@ -250,7 +251,7 @@ class SqlSink:
 
     def _apply(self, connection: sa.Connection, changes: Sequence[Change]) -> None:
         for is_deletion, rows in self._grouped(changes):
-            if self._at_once is not None and len(rows) > 1:
+            if rows and len(rows) >= self._least_at_once:
                 (self._at_once.delete if is_deletion else self._at_once.write)(connection, rows)
             elif rows:
                 (self._delete if is_deletion else self._write)(connection, rows)

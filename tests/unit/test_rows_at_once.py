@@ -17,10 +17,11 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from riverrun.errors import ConfigError
+from riverrun.errors import ConfigError, EngineError
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, RefusedRecordsError, SinkBatch
 from riverrun.testing.sinks import sink_table
 from riverrun.transfers import refused_changes, rows_at_once, sql_sink
+from riverrun.transfers.refused_changes import RefusedChanges
 from riverrun.transfers.sql_sink import SqlSink
 from tests.brokers import free_port
 from tests.depth import depth
@@ -133,8 +134,11 @@ def written(
 def rows_at_once_are_those_one_by_one(place: Place, rows: list[Any], *, is_upsert: bool, has_texts: bool) -> None:
     with one_by_one():
         wanted = written(place, rows, is_upsert=is_upsert, has_texts=has_texts)
-    with at_once():
+    with at_once(), pytest.MonkeyPatch.context() as patch, statements() as found:
+        # Rows that are refused at once would be written one by one.
+        patch.delattr(RefusedChanges, "search")
         assert written(place, rows, is_upsert=is_upsert, has_texts=has_texts) == wanted
+    assert any("TEMPORARY TABLE" in statement for statement in found)
 
 
 @settings(max_examples=depth(8, 200), deadline=None)
@@ -157,6 +161,62 @@ def test_rows_at_once_have_the_values_of_rows_one_by_one_in_postgresql(
 ) -> None:
     held = [(key, row and {name: without_nul(value) for name, value in row.items()}) for key, row in rows]
     rows_at_once_are_those_one_by_one(postgres, held, is_upsert=is_upsert, has_texts=has_texts)
+
+
+def two_rows(place: Place, name: str = "x") -> SqlSink:
+    """Begin to write two rows with a column of a name."""
+    table = replace(sink_table(), topic=TP.topic, is_upsert=True)
+    schema = table.schema.append(pa.field(name, pa.string()))
+    sink = SqlSink(replace(table, schema=schema), place.url, "target")
+    sink.begin([TP])
+    sink.write(batch([{"_key": key, "n": 1, name: "v"} for key in "ab"], schema))
+    return sink
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["%(x)s", '"; %', "order", ":a $1 'b'", "é" * 31])
+def test_rows_at_once_have_columns_of_any_name_in_postgresql(postgres: Place, name: str) -> None:
+    postgres.empty()
+    with at_once(), statements() as found:
+        two_rows(postgres, name).commit({TP: 2})
+    assert any("TEMPORARY TABLE" in statement for statement in found)
+    assert [row[-1] for row in postgres.run("SELECT * FROM target")] == ["v", "v"]
+
+
+@pytest.mark.slow
+def test_postgresql_without_a_right_to_temporary_tables_takes_rows_one_by_one(postgres: Place) -> None:
+    postgres.empty(
+        "CREATE ROLE guest LOGIN",
+        "GRANT ALL ON SCHEMA public TO guest",
+        "REVOKE TEMPORARY ON DATABASE postgres FROM PUBLIC",
+    )
+    guest = Place(postgres.url.replace("test@", "guest@"))
+    with at_once(), statements() as found:
+        two_rows(guest).commit({TP: 2})
+    assert not any("TEMPORARY TABLE" in statement for statement in found)
+    assert postgres.run("SELECT _key FROM target ORDER BY 1") == [("a",), ("b",)]
+
+
+@pytest.mark.slow
+def test_a_connection_that_ends_while_rows_are_copied_is_waited_for(postgres: Place) -> None:
+    postgres.empty()
+    with at_once():
+        sink = two_rows(postgres)
+
+        def end(connection: Any, _cursor: Any, statement: str, *_others: Any) -> None:
+            if statement.startswith("CREATE TEMPORARY"):
+                number = connection.connection.driver_connection.get_backend_pid()
+                postgres.run(f"SELECT pg_terminate_backend({number}, 10000)")
+
+        sa.event.listen(sa.Engine, "after_cursor_execute", end)
+        try:
+            with pytest.raises(EngineError, match="cannot write 2 rows: (server closed|terminating)"):
+                sink.commit({TP: 2})
+        finally:
+            sa.event.remove(sa.Engine, "after_cursor_execute", end)
+        assert postgres.run("SELECT * FROM target") == []
+        two_rows(postgres).commit({TP: 2})
+    assert postgres.run("SELECT _key FROM target ORDER BY 1") == [("a",), ("b",)]
 
 
 def records(sent: Sequence[tuple[str | None, dict[str, Any] | None]]) -> list[RawFields]:

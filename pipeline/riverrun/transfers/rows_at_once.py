@@ -146,6 +146,8 @@ def _copy(connection: sa.Connection, rows: Iterable[Sequence[Any]]) -> None:
     except driver.Error as error:
         # SQLAlchemy has no COPY, and would raise its own errors.
         is_lost = connection.dialect.is_disconnect(error, connection.connection, cursor)
+        if is_lost:
+            connection.invalidate(error)
         raise DBAPIError.instance(statement, None, error, driver.Error, connection_invalidated=is_lost) from error
 
 

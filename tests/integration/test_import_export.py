@@ -419,7 +419,7 @@ def test_an_export_writes_each_record_once_and_goes_on_where_it_ended(
     assert sorted(path.name for path in target.iterdir()) == ["batch=00000001", "batch=00000002"]
 
 
-ODD = "a/b=c%:é "
+PLACE = "a/b=c%:é "
 
 
 def test_files_are_in_directories_by_day_and_by_a_field(
@@ -429,7 +429,7 @@ def test_files_are_in_directories_by_day_and_by_a_field(
     target, start = tmp_path / "out", datetime(2026, 1, 1, 23, 59, tzinfo=UTC)
 
     def write(first: int, last: int) -> None:
-        found = [{"id": n, "place": [ODD, "x", None][n % 3]} for n in range(first, last)]
+        found = [{"id": n, "place": [PLACE, "x", None][n % 3]} for n in range(first, last)]
         broker.write(
             unique,
             [(b"k", json.dumps(r).encode(), round((start.timestamp() + 30 * r["id"]) * 1000)) for r in found],
@@ -451,7 +451,7 @@ def test_files_are_in_directories_by_day_and_by_a_field(
     run_export(spec, broker.admin(), spark)
     spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     days = ["2026-01-01" if n < 2 else "2026-01-02" for n in range(9)]
-    wanted = [(n, day, [ODD, "x", None][n % 3]) for n, day in enumerate(days)]
+    wanted = [(n, day, [PLACE, "x", None][n % 3]) for n, day in enumerate(days)]
     found = spark.read.parquet(str(target)).orderBy("id").collect()
     assert [(row.id, str(row.day), row.place) for row in found] == wanted
     table = dataset.dataset(target, partitioning="hive").to_table().sort_by("id").to_pylist()
@@ -485,7 +485,8 @@ def test_units_of_times_are_those_of_utc_to_the_microsecond(spark: SparkSession,
         frame = spark.createDataFrame([(text,) for text in texts], "text string").selectExpr(
             "text", "timestamp(text) at"
         )
-        found = with_directories(frame, directory_fields([f"{unit}(at)"])).orderBy("text").collect()
+        # Python has no time before its first year, which the first one may be in its own zone.
+        found = with_directories(frame, directory_fields([f"{unit}(at)"])).orderBy("text").drop("at").collect()
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert [row[unit] for row in found] == names

@@ -210,7 +210,7 @@ def test_a_connection_that_ends_while_rows_are_copied_is_waited_for(postgres: Pl
 
         sa.event.listen(sa.Engine, "after_cursor_execute", end)
         try:
-            with pytest.raises(EngineError, match="cannot write 2 rows: (server closed|terminating)"):
+            with pytest.raises(EngineError, match=r"cannot write 2 rows: (server closed|terminating)"):
                 sink.commit({TP: 2})
         finally:
             sa.event.remove(sa.Engine, "after_cursor_execute", end)

@@ -211,7 +211,7 @@ def run_export(
         check_ranges(admin, last.ranges)
         began = session()
         # An earlier attempt may only hang: it takes its files back when it finds that there is another one.
-        again = replace(last, attempt=uuid.uuid4().hex, partition_by=spec.partition_by)
+        again = replace(last, attempt=uuid.uuid4().hex, partition_by=tuple(spec.partition_by))
         _note(topic, spec, again, last)
         done.append(_write(spec, again, admin.kafka, began, topic, typed, mode="overwrite"))
         on_batch(RunRange(last.ranges))
@@ -310,7 +310,7 @@ def _check_same_target(spec: ExportSpec, last: ExportBatch) -> None:
     """Refuse a new target, which would unexpectedly get only new records, unless the export has a name."""
     # Of a first batch that failed, nothing is left: it is written again as a whole.
     has_written = last.number > 1 or (last.number and last.is_done)
-    if has_written and last.target == spec.place and last.partition_by != spec.partition_by:
+    if has_written and last.target == spec.place and last.partition_by != tuple(spec.partition_by):
         there = " ".join(f"--partition-by '{text}'" for text in last.partition_by) or "no --partition-by"
         message = f"Export {spec.id} has written batches with {there} to {spec.place}"
         hint = "Readers need the same directories in all batches: continue like that, or export to another target (--name)."
@@ -373,7 +373,7 @@ def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatc
         target=spec.place,
         whole=now.encode(),
         attempt=uuid.uuid4().hex,
-        partition_by=spec.partition_by,
+        partition_by=tuple(spec.partition_by),
     )
 
 

@@ -78,7 +78,7 @@ class FileSink:
         self._sums.clear()
         if not partitions:
             return {}
-        names, has_sums = self.claim()
+        names, has_sums = self.claim(partitions)
         with self._told("look into"):
             try:
                 found = self._ends(names, partitions, has_sums=has_sums)
@@ -86,17 +86,18 @@ class FileSink:
             except ConfigError:
                 names = self._names()
                 found = self._ends(names, partitions, has_sums=has_sums)
-            self._remove_leftovers(names, partitions)
         self._next = {tp: found.get(tp, 0) for tp in partitions}
         return found
 
-    def claim(self) -> tuple[list[str], bool]:
+    def claim(self, partitions: Collection[TopicPartition]) -> tuple[list[str], bool]:
         """Make sure that the directory is this export's; return the names in it, and whether its files have digests."""
         with self._told("look into"):
             make_directories(self._files, self._root)
             names = self._names()
             self._check_free(names)
-            return names, self._check_manifest(is_new=not self._last_files(names))
+            has_sums = self._check_manifest(is_new=not self._last_files(names))
+            self._remove_leftovers(names, partitions)
+            return names, has_sums
 
     def write(self, batch: SinkBatch) -> None:
         """Keep rows until the commit."""
@@ -265,7 +266,7 @@ class FileSink:
         self._sums[tp] = [noted for noted in self._sums[tp] if noted not in notes]
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove empty files and notes that mislead nobody, if that is allowed."""
+        """Remove digests and notes, if that is allowed: those that are left mislead nobody."""
         for name in names:
             try:
                 self._files.rm_file(f"{self._root}/{name}")
@@ -278,7 +279,7 @@ class FileSink:
                 self._has_warned = True
 
     def note_end(self, name: str, end: int) -> None:
-        """Create a file that states an end offset (exclusive), or raise `FileExistsError`."""
+        """Create a file that states an end offset (exclusive), unless another owner has."""
         with self._told(f"create {name} in"):
             try:
                 self._create(f"{self._root}/{name}", _stated(name, end))

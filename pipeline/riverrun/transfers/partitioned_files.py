@@ -79,7 +79,7 @@ class PartitionedFiles:
         if not partitions:
             return {}
         found = defaultdict[int, list[str]](list)
-        for name in sorted(self._root.claim()[0]):
+        for name in sorted(self._root.claim(partitions)[0]):
             if note := _NOTE.fullmatch(name):
                 found[int(note[1])].append(name)
         for tp, notes in self._notes.items():

@@ -429,7 +429,7 @@ def test_files_are_in_directories_by_day_and_by_a_field(
     target, start = tmp_path / "out", datetime(2026, 1, 1, 23, 59, tzinfo=UTC)
 
     def write(first: int, last: int) -> None:
-        found = [{"id": n, "place": [PLACE, "x", None][n % 3]} for n in range(first, last)]
+        found: list[dict[str, Any]] = [{"id": n, "place": [PLACE, "x", None][n % 3]} for n in range(first, last)]
         broker.write(
             unique,
             [(b"k", json.dumps(r).encode(), round((start.timestamp() + 30 * r["id"]) * 1000)) for r in found],

@@ -162,6 +162,8 @@ class ExportOperator(BaseOperator):
         key: Columns of a `jdbc` target by which rows are replaced (PostgreSQL).
         app: Name of an application that reads or writes the topic: its serdes make the columns.
         version: Its version; by default, the live one.
+        partition_by: Levels of directories within a batch: columns, and `year`, `month`, `day` or `hour` of a time in UTC, such
+            as `day(_timestamp)`.
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
         config: Path of `streams.toml`; by default, as the connection says.
@@ -187,6 +189,7 @@ class ExportOperator(BaseOperator):
         key: Sequence[str] = (),
         app: str = "",
         version: str | None = None,
+        partition_by: Sequence[str] = (),
         packages: Sequence[str] = (),
         skip_if_empty: bool = False,
         config: str = "",
@@ -210,6 +213,7 @@ class ExportOperator(BaseOperator):
         self.key = tuple(key)
         self.app = app
         self.version = version
+        self.partition_by = tuple(partition_by)
         self.packages = tuple(packages)
         self.skip_if_empty = skip_if_empty
         self.config = config

@@ -45,7 +45,7 @@ OTHERS = [
 ]
 CASES = [(operator, kind, each.name) for operator, kind in OPTIONS for each in fields(kind)]
 # Written otherwise in DAG files: Parquet is the default, and lists and dictionaries are easier to write.
-OTHERWISE = {"format", "options", "key"}
+OTHERWISE = {"format", "options", "key", "partition_by"}
 OF_ALL = {"config": "", "master": "", "apart": None, "riverrun_conn_id": "riverrun_default"}
 
 
@@ -91,7 +91,7 @@ def test_the_docstring_of_an_operator_describes_each_argument(operator: Any) -> 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_an_operator_keeps_what_it_is_given(operator: Any) -> None:
-    own: dict[str, Any] = {"options": {"a": "b"}, "key": ("k",), "packages": ("p",)}
+    own: dict[str, Any] = {"options": {"a": "b"}, "key": ("k",), "partition_by": ("day(at)",), "packages": ("p",)}
     names = [name for name, each in parameters(operator).items() if each.kind is Parameter.KEYWORD_ONLY]
     given = {name: own.get(name, f"a {name}") for name in names}
     made = operator(task_id="one", **given)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 import sqlalchemy as sa
+from pyarrow import dataset
 from pyiceberg.catalog import load_catalog
 
 from riverrun.archive.manifest import ArchiveStore
@@ -460,7 +461,9 @@ def riverrun(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_commands_of_the_guide_write_files_and_show_the_lag(project: Project) -> None:
-    project.declare(f'[exports.archive]\ntopic = "{project.topic}"\ntarget = "archive"\nformat = "parquet"\n')
+    files = f'topic = "{project.topic}"\nformat = "parquet"\n'
+    parts = 'partition_by = ["day(_timestamp)"]\n'
+    project.declare(f'[exports.archive]\n{files}target = "archive"\n[exports.days]\n{files}target = "days"\n{parts}')
     Writer(project.broker, project.topic).write(100)
 
     def export(*words: str) -> subprocess.CompletedProcess[str]:
@@ -471,6 +474,9 @@ def test_the_commands_of_the_guide_write_files_and_show_the_lag(project: Project
     assert shown[0] == "group riverrun-export-archive is empty, 0 followers"
     assert shown[-1] == "0 offsets behind"
     assert len(list((project.directory / "archive").glob(f"{project.topic}-*.parquet"))) == PARTITIONS
+    assert export("days").stdout.splitlines()[-1] == "days: 100 records in 1 commit"
+    days = dataset.dataset(project.directory / "days", partitioning="hive").to_table(columns=["day"])
+    assert (days.num_rows, days["day"].null_count) == (100, 0)
     wrong = export("archive2", "--follow")
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert "has no export 'archive2'" in wrong.stderr

@@ -11,12 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import dataset, parquet
 from pyspark import TaskContext
 
 from riverrun import JSON, LONG, STRING, Consumed, Grouped, Produced, Riverrun, StreamsBuilder, TimeWindows, windowed
@@ -35,6 +38,7 @@ from riverrun.testing import TopologyTestDriver
 from riverrun.transfers import exports, jdbc
 from riverrun.transfers.exports import ExportSpec, ExportSummary, run_export
 from riverrun.transfers.imports import ImportSpec, run_import
+from riverrun.transfers.partitions import directories, directory_fields, with_directories
 from tests.conformance.hosts import on_executor
 from tests.presence import present
 from tests.spark_sessions import session_with
@@ -413,6 +417,118 @@ def test_an_export_writes_each_record_once_and_goes_on_where_it_ended(
     assert [{"id": r.id, "user": r.user, "at": r.at} for r in found] == rows(0, 40)
     assert all(r._key == r.user for r in found)
     assert sorted(path.name for path in target.iterdir()) == ["batch=00000001", "batch=00000002"]
+
+
+PLACE = "a/b=c%:é "
+
+
+def test_files_are_in_directories_by_day_and_by_a_field(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create(1, unique)
+    target, start = tmp_path / "out", datetime(2026, 1, 1, 23, 59, tzinfo=UTC)
+
+    def write(first: int, last: int) -> None:
+        found: list[dict[str, Any]] = [{"id": n, "place": [PLACE, "x", None][n % 3]} for n in range(first, last)]
+        broker.write(
+            unique,
+            [(b"k", json.dumps(r).encode(), round((start.timestamp() + 30 * r["id"]) * 1000)) for r in found],
+        )
+
+    spec = ExportSpec(unique, str(target), "parquet", schema="id long, place string")
+    write(0, 6)
+    with pytest.raises(ConfigError, match="no column user"):
+        run_export(replace(spec, partition_by=("user",)), broker.admin(), spark)
+    spec = replace(spec, partition_by=("day(_timestamp)", "place"))
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    with monkeypatch.context() as patched:
+        # Its files are there, and it is not noted as done.
+        patched.setattr(exports, "_check_alone", lambda *_arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run_export(spec, broker.admin(), spark)
+    assert run_export(spec, broker.admin(), spark).written == 6
+    write(6, 9)
+    run_export(spec, broker.admin(), spark)
+    spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    days = ["2026-01-01" if n < 2 else "2026-01-02" for n in range(9)]
+    wanted = [(n, day, [PLACE, "x", None][n % 3]) for n, day in enumerate(days)]
+    found = spark.read.parquet(str(target)).orderBy("id").collect()
+    assert [(row.id, str(row.day), row.place) for row in found] == wanted
+    table = dataset.dataset(target, partitioning="hive").to_table().sort_by("id").to_pylist()
+    assert [(row["id"], row["day"], row["place"]) for row in table] == wanted
+    names = sorted({path.name for path in target.glob("batch=*/day=*/*")})
+    assert names == ["place=__HIVE_DEFAULT_PARTITION__", "place=a%2Fb%3Dc%25%3Aé ", "place=x"]
+    with pytest.raises(
+        ConfigError, match=r"has written batches with --partition-by 'day\(_timestamp\)' --partition-by"
+    ):
+        run_export(replace(spec, partition_by=()), broker.admin(), spark)
+
+
+@pytest.mark.parametrize(
+    ("unit", "names"),
+    [
+        ("year", ["0001", "1969", "2026", "9999"]),
+        ("month", ["0001-01", "1969-12", "2026-02", "9999-12"]),
+        ("day", ["0001-01-01", "1969-12-31", "2026-02-03", "9999-12-31"]),
+        ("hour", ["0001-01-01-00", "1969-12-31-23", "2026-02-03-04", "9999-12-31-23"]),
+    ],
+)
+def test_units_of_times_are_those_of_utc_to_the_microsecond(spark: SparkSession, unit: str, names: list[str]) -> None:
+    texts = [
+        "0001-01-01T00:00:00Z",
+        "1969-12-31T23:59:59.999999Z",
+        "2026-02-03T04:05:06Z",
+        "9999-12-31T23:59:59.999999Z",
+    ]
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        frame = spark.createDataFrame([(text,) for text in texts], "text string").selectExpr(
+            "text", "timestamp(text) at"
+        )
+        # Python has no time before its first year, which the first one may be in its own zone.
+        found = with_directories(frame, directory_fields([f"{unit}(at)"])).orderBy("text").drop("at").collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert [row[unit] for row in found] == names
+    if unit != "hour":
+        days = spark.createDataFrame([("2026-02-03",)], "text string").selectExpr("date(text) at")
+        assert [row[unit] for row in with_directories(days, directory_fields([f"{unit}(at)"])).collect()] == [names[2]]
+
+
+def test_followers_name_directories_as_spark_does(spark: SparkSession, tmp_path: Path) -> None:
+    texts = ["".join(map(chr, range(1, 64))), "".join(map(chr, range(64, 128))), "é{x}", "", None]
+    numbers = [-7, 0, 2**40, None, 1]
+    times = [datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), datetime(2026, 2, 3, tzinfo=UTC), None, None, None]
+    columns = {
+        "t": pa.array(texts),
+        "i": pa.array(numbers),
+        "x": pa.array([Decimal("1E+3"), Decimal("-1E-7"), Decimal(0), None, None], pa.decimal128(20, 7)),
+        "b": pa.array([True, False, None, None, None]),
+        "at": pa.array(times, pa.timestamp("us", "UTC")),
+        "d": pa.array(times, pa.timestamp("us", "UTC")).cast(pa.date32()),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    fields = directory_fields([*columns, "year(at)", "month(d)", "day(at)", "hour(at)"])
+    parquet.write_table(pa.Table.from_batches([batch]), tmp_path / "rows.parquet")
+    frame = with_directories(spark.read.parquet(str(tmp_path / "rows.parquet")), fields).selectExpr("1 AS n", "*")
+    target = tmp_path / "out"
+    frame.write.partitionBy(*(field.name for field in fields)).json(str(target))
+    found = {str(path.parent.relative_to(target)) for path in target.rglob("part-*")}
+    assert found == set(directories(batch, fields))
+
+
+def test_columns_that_name_no_directories_are_refused(spark: SparkSession) -> None:
+    frame = spark.range(1).selectExpr("id", "id day", "date '2026-01-01' at", "binary('a') bytes")
+    for text, message in [
+        ("of", "no column of.* partitioned"),
+        ("day(_timestamp)", "no column _timestamp"),
+        ("day(at)", r"has the name of the directories of day\(at\)"),
+        ("hour(at)", "at is date, which has no hour"),
+        ("month(id)", "id is bigint, which has no month"),
+        ("bytes", "bytes, whose values are no texts"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            with_directories(frame, directory_fields([text]))
 
 
 def test_an_export_that_died_before_noting_its_end_is_done_again_in_place(

@@ -71,6 +71,9 @@ def test_a_table_of_iceberg_has_a_catalogue() -> None:
         "s3.secret-access-key": "secret",
     }
     assert "secret" not in repr(found)
+    for kind in (ICEBERG, FILES):
+        levels = ["day(_timestamp)", "n"]
+        assert export(kind | {"partition_by": levels}, KEY="secret").partition_by == tuple(levels)
     beside = export(ICEBERG | {"catalog": {"type": "sql", "warehouse": "a lake, ü"}}).catalog
     assert beside["warehouse"] == "file:///project/a lake, ü"
     remote = {"type": "rest", "uri": "https://catalog", "warehouse": "main"}
@@ -107,6 +110,11 @@ def test_a_table_of_iceberg_has_a_catalogue() -> None:
         (ICEBERG | {"table": "totals"}, r"\[exports.totals\] has a catalog, and needs table with a namespace"),
         (ICEBERG | {"target": "x"}, r"\[exports.totals\] has target and catalog"),
         (ICEBERG | {"mode": "upsert"}, 'exports.totals.mode is "upsert", but tables of Iceberg only grow here'),
+        (
+            TABLE | {"partition_by": ["day(_timestamp)"]},
+            "exports.totals.partition_by is for files and tables of Iceberg",
+        ),
+        (ICEBERG | {"partition_by": "n"}, "exports.totals.partition_by is 'n', not an array"),
         (ICEBERG | {"catalog": "lake"}, "exports.totals.catalog is 'lake', not a table"),
         (TABLE | {"catalog": {"s3": {"endpoint": "x"}}, "table": "a.b"}, "target and catalog"),
         ({"topic": "t", "table": "a.b", "catalog": {"s3": {"x": 1}}}, "exports.totals.catalog.s3 is not one value"),

@@ -60,6 +60,22 @@ def test_the_hint_for_an_unknown_topic_names_only_what_exports_have() -> None:
 
 
 @pytest.mark.parametrize(
+    ("form", "fields", "complaint"),
+    [
+        ("jdbc", ("day(_timestamp)",), "Format jdbc has no directories"),
+        ("json", ("_key",), "readers skip directories that begin with _"),
+        ("json", ("day(_timestamp)", "DAY"), "Two levels of directories have the name day"),
+    ],
+)
+def test_directories_that_readers_would_not_find_are_refused(
+    form: str, fields: tuple[str, ...], complaint: str
+) -> None:
+    options = {"url": "jdbc:postgresql://db/shop"} if form == "jdbc" else {}
+    error = refused(ExportSpec("orders", "out", form, options=options, partition_by=fields), STRING, LONG)
+    assert complaint in error.message
+
+
+@pytest.mark.parametrize(
     ("values", "complaint", "hint"),
     [
         (BYTES, "csv cannot hold bytes", "Leave out --app, whose value would be bytes, or "),

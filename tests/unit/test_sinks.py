@@ -15,6 +15,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -26,13 +27,14 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 from pyarrow import parquet
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table, Transaction
 
 from riverrun.config.exports import catalog_of
 from riverrun.errors import ConfigError, EngineError, RangeError, TaskMigratedError
 from riverrun.foreign_files import sealed, unsealed
-from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, SinkBatch
+from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, SinkBatch
 from riverrun.records import TopicPartition
 from riverrun.testing.sinks import SINK_CHECKS, SinkUnderTest, sink_table
 from riverrun.transfers.file_sink import MANIFEST, FileSink
@@ -747,6 +749,56 @@ def test_an_owner_of_iceberg_adds_nothing_to_a_table_that_changes_as_it_commits(
     with pytest.raises(TaskMigratedError):
         zombie.commit({TP: 1})
     assert [row["n"] for row in rows_of_iceberg(tmp_path)] == [1]
+
+
+HAS_CORE = find_spec("pyiceberg_core") is not None
+
+
+@pytest.mark.parametrize(
+    ("field", "names"),
+    [
+        ("n", {"n=1", "n=2", "n=null"}),
+        pytest.param(
+            "day(_timestamp)",
+            {"_timestamp_day=2026-01-01", "_timestamp_day=2026-01-02", "_timestamp_day=null"},
+            marks=pytest.mark.skipif(not HAS_CORE, reason="needs pyiceberg-core"),
+        ),
+    ],
+)
+def test_a_table_of_iceberg_is_made_with_partitions_and_keeps_them(field: str, names: set[str], tmp_path: Path) -> None:
+    table, late = sink_table(), dt.datetime(2026, 1, 1, 23, 59, 59, 999999, dt.UTC)
+    sink = IcebergSink(table, catalog_in(tmp_path), "lake.rows", [field])
+    early = late + dt.timedelta(microseconds=1)
+    rows = [{"n": 1, TIMESTAMP: late}, {"n": 2, TIMESTAMP: early}, {}]
+    written(sink, batch(table.schema, *rows))
+    # By a follower that knows nothing of partitions.
+    written(lake(tmp_path), batch(table.schema, *rows, start=3))
+    files = [file.file.file_path for file in table_of_iceberg(tmp_path).scan().plan_files()]
+    assert len(files) == 6
+    assert {path.split("/")[-2] for path in files} == names
+    assert sorted(row[OFFSET] for row in rows_of_iceberg(tmp_path)) == [*range(6)]
+
+
+@pytest.mark.parametrize("fields", [[], ["n"]])
+def test_two_followers_may_make_a_table_of_iceberg_at_once(
+    fields: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(lake(tmp_path), batch(sink_table().schema, {"n": 1}))
+    # As the slower one has seen it.
+    monkeypatch.setattr(SqlCatalog, "table_exists", lambda *_arguments: False)
+    assert IcebergSink(sink_table(), catalog_in(tmp_path), "lake.rows", fields).begin([TP]) == {TP: 1}
+
+
+def test_partitions_of_iceberg_that_cannot_be_are_refused_before_a_table_is_made(tmp_path: Path) -> None:
+    for field, message in [
+        ("day(at)", r"lake\.rows has no column at, by which it is to be partitioned"),
+        *([] if HAS_CORE else [("day(_timestamp)", "need pyiceberg_core, which is not installed")]),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            IcebergSink(sink_table(), catalog_in(tmp_path), "lake.rows", [field]).begin([TP])
+    assert rows_of_iceberg(tmp_path) == []
+    with pytest.raises(NoSuchTableError):
+        table_of_iceberg(tmp_path)
 
 
 def test_iceberg_refuses_what_cannot_be(tmp_path: Path) -> None:

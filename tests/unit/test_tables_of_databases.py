@@ -8,8 +8,8 @@ import json
 import random
 import sqlite3
 import tempfile
-from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -21,61 +21,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy.schema import CreateTable
 
-from riverrun import JSON, STRING
-from riverrun.config import StreamsConfig
 from riverrun.errors import ConfigError, EngineError, StreamsError
-from riverrun.kafka.consumer import Polled
-from riverrun.processor.handlers import ProducerRecord, error_handlers
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, RefusedRecordsError, SinkBatch, SinkTable
-from riverrun.records import TopicPartition
 from riverrun.testing.sinks import sink_table
 from riverrun.transfers import sql_sink
-from riverrun.transfers.follower import Follower, FollowOptions, FollowSettings
 from riverrun.transfers.held_values import check_types
-from riverrun.transfers.sink_rows import SinkRows
 from riverrun.transfers.sql_columns import ColumnType, column_types
 from riverrun.transfers.sql_sink import SqlSink, _offsets_table, _rows_table, updating
-from riverrun.transfers.topic_feed import TopicFeed
 from riverrun.transfers.unreadable import ReadableRows
 from tests.brokers import free_port
-from tests.feeds import NothingMissed
+from tests.followed_tables import OWN, TP, URLS, Place, followed
 from tests.postgresql import running_postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from riverrun.records import RawFields
-
-TP = TopicPartition("t", 0)
-URLS = {"sqlite": "sqlite:///{}/target.db", "duckdb": "duckdb:///{}/target.duckdb"}
-OWN = "_timestamp {}, _partition INT, _offset BIGINT"
-
-
-@dataclass
-class Place:
-    """An empty database."""
-
-    url: str
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep a connection: the last one closes the file of DuckDB, which takes longest."""
-        with closing(sa.create_engine(self.url, poolclass=sa.NullPool).connect()):
-            yield
-
-    def empty(self, *statements: str) -> None:
-        self.run("DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets", *statements)
-
-    def run(self, *statements: str) -> list[tuple[Any, ...]]:
-        engine = sa.create_engine(self.url, poolclass=sa.NullPool)
-        rows: list[tuple[Any, ...]] = []
-        with engine.begin() as connection:
-            for statement in statements:
-                found = connection.exec_driver_sql(statement)
-                rows = [tuple(row) for row in found] if found.returns_rows and "SELECT" in statement else []
-        engine.dispose()
-        return rows
 
 
 @pytest.fixture(scope="module")
@@ -321,8 +283,8 @@ def test_columns_have_any_name_or_are_refused_before_anything_is_made(
         place.empty()
         try:
             table = table_with(name, pa.string(), is_upsert=is_upsert)
-            write(place, table, {name: "v"})
-            write(place, table, {name: "w"})
+            write(place, table, {name: "v"}, {"_key": "b", name: "v"})
+            write(place, table, {name: "w"}, {"_key": "b", name: "w"})
         except ConfigError as error:
             assert "The name of the column" in str(error)  # noqa: PT017 - either is right
             assert sa.inspect(sa.create_engine(place.url, poolclass=sa.NullPool)).get_table_names() == []
@@ -413,62 +375,6 @@ def test_a_key_of_postgresql_with_a_collation_is_refused(column: str, postgres: 
     made = "CREATE COLLATION IF NOT EXISTS without_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
     postgres.empty(made)
     keys_without_case(postgres, column)
-
-
-@dataclass
-class Log:
-    """A partition, and the only member of a group."""
-
-    records: Sequence[RawFields]
-    at: int = 0
-    is_new: bool = True
-
-    def poll(self, *arguments: Any) -> Any:
-        if len(arguments) == 1:
-            given, self.is_new = frozenset([TP]) if self.is_new else None, False
-            return given
-        until = min(self.at + 4, len(self.records))
-        found, self.at = list(self.records[self.at : until]), until
-        return Polled({TP: found} if found else {}, {TP: until} if until == len(self.records) else {})
-
-    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        self.at = starts.get(TP, self.at)
-
-    def unassign(self, tps: Iterable[TopicPartition]) -> None:
-        """Continue to know the place."""
-
-    def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: len(self.records) for tp in tps}
-
-    def rejoin(self) -> None:
-        self.is_new = True
-
-    def note(self, *_arguments: Any) -> None:
-        """Take no copy."""
-
-
-def followed(
-    place: Place,
-    records: Sequence[RawFields],
-    handler: str,
-    *,
-    is_upsert: bool,
-    keeps_absent: bool = False,
-    retry_seconds: float = 0,
-) -> list[ProducerRecord]:
-    """Follow to the end, and return the dead letters."""
-    letters: list[ProducerRecord] = []
-    rows = SinkRows.of(STRING, JSON, {"n": "bigint", "s": "string"}, ["k"], keeps_absent=keeps_absent)
-    config = StreamsConfig(deserialization_exception_handler=handler, errors_dead_letter_queue_topic_name="letters")
-    readable = ReadableRows("e", rows.batch, error_handlers(config).deserialization, letters.extend)
-    sink = SqlSink(
-        SinkTable("e", TP.topic, "id", rows.schema, rows.key_names, is_upsert=is_upsert), place.url, "target"
-    )
-    log: Any = Log(records)
-    feed = TopicFeed(log, log, sink, readable, lambda tps: dict.fromkeys(tps, 0), NothingMissed())
-    follower = Follower(feed, FollowSettings(commit_seconds=1, commit_records=6, retry_seconds=retry_seconds))
-    follower.follow(FollowOptions(until_caught_up=True))
-    return letters
 
 
 ROW = st.tuples(

@@ -124,6 +124,12 @@ class _ExportOptions:
             help="Application that reads or writes the topic. Its serdes make the columns: fields of values, windows of keys."
         ),
     ] = ""
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Level of directories: a column, or year, month, day or hour of a time in UTC, such as 'day(_timestamp)'."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +192,13 @@ def export_topic(
     if of_store.version is not None and of_store.store is None and not options.app:
         raise ConfigError("--version is of an application, and none is named", hint="Add --app, or leave it out.")
     project, packages = settings_of(context).project(master), package or ()
-    given = _fields(context, options)
+    given = _fields(context, options) | {"partition_by": tuple(options.partition_by or ())}
     if of_store.store is not None:
         if options.app:
             message = f"--store exports a store of {source}, which has its own serdes"
             raise ConfigError(message, hint="Leave out --app.")
+        if options.partition_by:
+            raise ConfigError("--store writes one directory", hint="Leave out --partition-by.")
         app = project.app(source, version=of_store.version)
         with progress_bar():
             rows = app.state.export(

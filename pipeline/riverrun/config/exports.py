@@ -43,6 +43,7 @@ _CHOICES = {
     "absent_fields": ("null", "keep"),
     "format": ("parquet", "json"),
 }
+_LISTS = ("key", "partition_by")
 _CONSUMER = "consumer."
 _FILE = re.compile(r"((?:sqlite|duckdb)(?:\+\w+)?:///)([^/?:].*)")
 """The URL of a file of SQLite or DuckDB with a relative path."""
@@ -71,6 +72,8 @@ class ExportConfig:
         lost_deletions: What to do if the follower was away for so long that brokers may have removed tombstones that it has not
             read: `remove` the rows that the topic no longer has, `refuse` to follow, or `ignore` it. If left out, `remove` with
             `mode = "upsert"` where the target can, or else `refuse`. Of topics that are not compacted nothing is lost.
+        partition_by: Levels of directories of files, or partitions of a table of Iceberg that the follower makes: columns, and
+            `year`, `month`, `day` or `hour` of a time in UTC, such as `day(_timestamp)`. A table that exists keeps its own.
         absent_fields: What an upsert does with columns that the JSON of a record has no field for: `null` sets them to null,
             `keep` leaves them as they are in the row. A new row has the database's default there.
         continues: The batch export of the topic by Spark whose end is the beginning; none for the first record.
@@ -100,6 +103,7 @@ class ExportConfig:
     window: str = ""
     mode: str = "append"
     key: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     new_columns: str = "add"
     lost_deletions: str = ""
@@ -127,13 +131,13 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
     check_type(path, where, table, dict, hint="Write [exports.NAME], a table for each export.")
     check_name(path, "export", name)
     consumer, own = properties_of_consumer(path, where, table, environ)
-    others = ("mode", "new_columns", "lost_deletions", "absent_fields", "key", "columns", "catalog")
+    others = ("mode", "new_columns", "lost_deletions", "absent_fields", "key", "partition_by", "columns", "catalog")
     check_keys(path, where, own, (*_TEXTS, *NUMBERS, *UNREADABLE, *METRICS, *others))
     _check_values(path, where, own)
     found: dict[str, Any] = {**(OF_FILES if "format" in own or "catalog" in own else {}), **own}
     target = expanded(f"{path}: {where}.target", own.get("target", ""), environ)
     found["target"] = _located(path, not_empty(f"{path}: {where}.target", target) if own.get("target") else "", found)
-    found["key"] = tuple(own.get("key", ()))
+    found |= {key: tuple(own.get(key, ())) for key in _LISTS}
     found |= metrics_of(path, where, own, environ)
     found |= {
         key: checked_setting(path, f"{where}.{key}", setting, own[key])
@@ -146,7 +150,7 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
 
 
 def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
-    check_values(path, where, table, texts=_TEXTS, choices=_CHOICES, numbers=NUMBERS, lists=("key",))
+    check_values(path, where, table, texts=_TEXTS, choices=_CHOICES, numbers=NUMBERS, lists=_LISTS)
     check_type(path, f"{where}.columns", table.get("columns", {}), dict)
     for name, kind in table.get("columns", {}).items():
         if kind not in COLUMN_TYPES:
@@ -168,6 +172,9 @@ def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
     elif kinds != ["sink"] and not table.get("target"):
         message = f"{path}: [{where}] needs target"
         raise ConfigError(message, hint='For example target = "postgresql+psycopg2://user@db/shop", or a directory.')
+    if table.get("partition_by") and table.get("catalog") is None and kinds != ["format"]:
+        message = f"{path}: {where}.partition_by is for files and tables of Iceberg"
+        raise ConfigError(message, hint="Leave it out: a database partitions its tables itself.")
     if table.get("lost_deletions") == "remove" and table.get("mode") != "upsert":
         message = f'{path}: {where}.lost_deletions is "remove", but the target keeps each record as a row'
         raise ConfigError(message, hint='Write mode = "upsert", or lost_deletions = "refuse" or "ignore".')

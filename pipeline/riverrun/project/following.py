@@ -356,14 +356,17 @@ def _opened(config: ExportConfig, table: SinkTable) -> Sink:
         require_extra("iceberg")
         from riverrun.transfers.iceberg_sink import IcebergSink
 
-        return IcebergSink(table, config.catalog, config.table)
+        return IcebergSink(table, config.catalog, config.table, config.partition_by)
     if config.table:
         from riverrun.transfers.sql_sink import SqlSink
 
         return SqlSink(table, config.target, config.table)
     if config.format:
         from riverrun.transfers.file_sink import FileSink
+        from riverrun.transfers.partitioned_files import PartitionedFiles
 
+        if config.partition_by:
+            return PartitionedFiles(table, config.target, config.format, config.partition_by)
         return FileSink(table, config.target, config.format)
     from riverrun.config.code import call_attribute
 

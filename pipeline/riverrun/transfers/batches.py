@@ -36,6 +36,7 @@ class ExportBatch:
         target: The directory or table (`ExportSpec.place`).
         whole: Time at which the batches up to this one had all of the topic, as `riverrun.records.Whole` writes it.
         attempt: Id of the last attempt at it, which the names of its files have.
+        partition_by: The levels of its directories.
     """
 
     number: Natural = 0
@@ -45,6 +46,7 @@ class ExportBatch:
     target: str = ""
     whole: str = ""
     attempt: Word = ""
+    partition_by: tuple[str, ...] = ()
 
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:

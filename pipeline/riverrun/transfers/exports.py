@@ -34,6 +34,7 @@ from riverrun.spark.session import lazily
 from riverrun.spark.tasks.work import admin_here
 from riverrun.transfers.batches import ExportBatch, unreadable
 from riverrun.transfers.jdbc import TOMBSTONE, JdbcTarget, WrittenRows
+from riverrun.transfers.partitions import directory_fields, with_directories
 from riverrun.transfers.specs import ExportSpec
 from riverrun.transfers.typed_records import TypedRecords
 
@@ -210,7 +211,7 @@ def run_export(
         check_ranges(admin, last.ranges)
         began = session()
         # An earlier attempt may only hang: it takes its files back when it finds that there is another one.
-        again = replace(last, attempt=uuid.uuid4().hex)
+        again = replace(last, attempt=uuid.uuid4().hex, partition_by=tuple(spec.partition_by))
         _note(topic, spec, again, last)
         done.append(_write(spec, again, admin.kafka, began, topic, typed, mode="overwrite"))
         on_batch(RunRange(last.ranges))
@@ -236,6 +237,10 @@ def _check_spec(spec: ExportSpec, typed: TypedRecords | None) -> None:
     elif spec.key:
         message = f"Format {spec.format} cannot replace rows by key"
         raise ConfigError(message, hint="--key is for --format jdbc.")
+    if spec.partition_by and not has_files(spec.format):
+        message = f"Format {spec.format} has no directories"
+        raise ConfigError(message, hint="--partition-by is for files, such as --format parquet.")
+    directory_fields(spec.partition_by)
     if spec.format.lower() == "csv":
         _check_csv(spec, typed)
 
@@ -303,6 +308,13 @@ def _check_same_topic(spec: ExportSpec, last: ExportBatch, admin: Admin) -> None
 
 def _check_same_target(spec: ExportSpec, last: ExportBatch) -> None:
     """Refuse a new target, which would unexpectedly get only new records, unless the export has a name."""
+    # Of a first batch that failed, nothing is left: it is written again as a whole.
+    has_written = last.number > 1 or (last.number and last.is_done)
+    if has_written and last.target == spec.place and last.partition_by != tuple(spec.partition_by):
+        there = " ".join(f"--partition-by '{text}'" for text in last.partition_by) or "no --partition-by"
+        message = f"Export {spec.id} has written batches with {there} to {spec.place}"
+        hint = "Readers need the same directories in all batches: continue like that, or export to another target (--name)."
+        raise ConfigError(message, hint=hint)
     if last.number and last.target != spec.place and not spec.name:
         message = (
             f"Export {spec.id} has written to {last.target} so far, up to batch {last.number}, not to {spec.place}"
@@ -361,6 +373,7 @@ def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatc
         target=spec.place,
         whole=now.encode(),
         attempt=uuid.uuid4().hex,
+        partition_by=tuple(spec.partition_by),
     )
 
 
@@ -412,8 +425,12 @@ def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any, topic: Contr
     from pyspark.sql import functions as f
 
     observed = Observation()
-    frame = columns_of(spec, records.observe(observed, f.count(f.lit(1)).alias("rows")))
+    fields = directory_fields(spec.partition_by)
+    frame = with_directories(columns_of(spec, records.observe(observed, f.count(f.lit(1)).alias("rows"))), fields)
     writer, directory = frame.write.format(spec.format), _directory(spec, batch)
+    if fields:
+        # Spark sorts rows by directory, so a task has one file open at a time. A repeated attempt replaces all directories.
+        writer = writer.partitionBy(*(field.name for field in fields)).option("partitionOverwriteMode", "static")
     writer.options(**writer_options(spec.format, spec.options))
     if has_files(spec.format):
         files = saved(writer.mode(mode), frame.sparkSession, directory, batch.attempt)

@@ -54,8 +54,9 @@ _BATCH_OF_SPARK = re.compile(r"batch=\d+")
 class FileSink:
     """A directory, or its URL, of files in the form `parquet` or `json`."""
 
-    def __init__(self, table: SinkTable, target: str, form: str) -> None:
+    def __init__(self, table: SinkTable, target: str, form: str, partition_by: Sequence[str] = ()) -> None:
         self._table = table
+        self._partition_by = [*partition_by]
         self._target = target
         self._form = form
         self._name = re.compile(rf"{re.escape(table.topic)}-(\d+)-(\d{{20}})\.{form}")
@@ -77,20 +78,26 @@ class FileSink:
         self._sums.clear()
         if not partitions:
             return {}
+        names, has_sums = self.claim(partitions)
         with self._told("look into"):
-            make_directories(self._files, self._root)
-            names = self._names()
-            self._check_free(names)
-            has_sums = self._check_manifest(is_new=not self._last_files(names))
             try:
                 found = self._ends(names, partitions, has_sums=has_sums)
             # A listing is no snapshot: an earlier owner may have added files meanwhile, and removed digests.
             except ConfigError:
                 names = self._names()
                 found = self._ends(names, partitions, has_sums=has_sums)
-            self._remove_leftovers(names, partitions)
         self._next = {tp: found.get(tp, 0) for tp in partitions}
         return found
+
+    def claim(self, partitions: Collection[TopicPartition]) -> tuple[list[str], bool]:
+        """Make sure that the directory is this export's; return the names in it, and whether its files have digests."""
+        with self._told("look into"):
+            make_directories(self._files, self._root)
+            names = self._names()
+            self._check_free(names)
+            has_sums = self._check_manifest(is_new=not self._last_files(names))
+            self._remove_leftovers(names, partitions)
+            return names, has_sums
 
     def write(self, batch: SinkBatch) -> None:
         """Keep rows until the commit."""
@@ -124,7 +131,7 @@ class FileSink:
     def _encoded(self, name: str, batches: Sequence[SinkBatch], end: int) -> bytes:
         if self._form == "json":
             return b"".join(map(self._lines, batches))
-        schema = self._table.schema.with_metadata({_NEXT: f"{end:020}:{_digest(name, end)}".encode()})
+        schema = self._table.schema.with_metadata({_NEXT: _stated(name, end)})
         found = pa.Table.from_batches([batch.records for batch in batches]).replace_schema_metadata(schema.metadata)
         file = io.BytesIO()
         parquet.write_table(found, file, compression="zstd")
@@ -168,10 +175,12 @@ class FileSink:
     def _check_manifest(self, *, is_new: bool) -> bool:
         """Make sure that the directory belongs to this export, and note it at the first start. Return whether it has sums."""
         table, path = self._table, f"{self._root}/{MANIFEST}"
-        own = {"export": table.export, "topic": table.topic, "format": self._form}
+        own: dict[str, Any] = {"export": table.export, "topic": table.topic, "format": self._form}
+        parted = {"partition_by": self._partition_by} if self._partition_by else {}
         if not self._files.exists(path):
             content = {
                 **own,
+                **parted,
                 "topic_id": table.topic_id,
                 "columns": table.schema.names,
                 _SUMS: is_new and self._form == "json",
@@ -183,6 +192,9 @@ class FileSink:
         if any(found.get(key) != value for key, value in own.items()):
             message = f"{self._target} belongs to export {found.get('export')} of {found.get('topic')} ({found.get('format')})"
             raise ConfigError(message, hint="Give each export its own directory.")
+        if (there := found.get("partition_by", [])) != self._partition_by:
+            message = f"The files in {self._target} have partition_by = {there}, not {self._partition_by}"
+            raise ConfigError(message, hint="Readers need the same directories everywhere: export to another one.")
         if found.get("topic_id") != table.topic_id:
             message = f"Topic {table.topic} was recreated after export {table.export} had begun"
             raise RangeError(message, hint="Its offsets now mean other records. Export it to another directory.")
@@ -250,17 +262,41 @@ class FileSink:
         self._remove_sums(tp, [each for each in self._sums[tp] if not each.startswith(kept)])
 
     def _remove_sums(self, tp: TopicPartition, notes: Sequence[str]) -> None:
-        for noted in notes:
+        self.remove(notes)
+        self._sums[tp] = [noted for noted in self._sums[tp] if noted not in notes]
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove digests and notes, if that is allowed: those that are left mislead nobody."""
+        for name in names:
             try:
-                self._files.rm_file(f"{self._root}/{noted}")
+                self._files.rm_file(f"{self._root}/{name}")
             except FileNotFoundError:
                 pass
             # Followers do without the right to delete: digests that are left mislead nobody.
             except Exception as error:  # noqa: BLE001 - every kind of store has different errors
                 if not self._has_warned:
-                    log.warning("old digests in %s cannot be removed: %s", self._target, error)
+                    log.warning("old digests and notes in %s cannot be removed: %s", self._target, error)
                 self._has_warned = True
-            self._sums[tp].remove(noted)
+
+    def note_end(self, name: str, end: int) -> None:
+        """Create a file that states an end offset (exclusive), unless another owner has."""
+        with self._told(f"create {name} in"):
+            try:
+                self._create(f"{self._root}/{name}", _stated(name, end))
+            except FileExistsError as error:
+                message = f"Another follower of export {self._table.export} has committed before: {name} exists"
+                raise TaskMigratedError(message) from error
+
+    def noted_end(self, name: str) -> int:
+        """Return the end offset (exclusive) that a file states."""
+        with self._told(f"read {name} in"):
+            path = f"{self._root}/{name}"
+            described(self._files, self._root, path)
+            found = self._files.cat_file(path)
+        if (end := _told_end(name, found)) is None:
+            message = f"{name} in {self._target} does not state an offset with the digest of it"
+            raise ConfigError(message, hint=_DAMAGED)
+        return end
 
     def _end_of(self, name: str) -> int:
         """Return the end offset (exclusive) of a file."""
@@ -294,11 +330,11 @@ class FileSink:
         footer = self._files.cat_file(path, start=size - 8 - length, end=size - 8)
         # In Thrift's compact form, a name is followed by 0x18 and the value, with its length in a byte.
         before, _, told = footer.rpartition(_NEXT + b"\x18")
-        found = _TOLD.fullmatch(told[1 : 1 + told[0]]) if before else None
-        if found is None or (found[1] and _digest(name, int(found[1])) != found[2].decode()):
+        end = _told_end(name, told[1 : 1 + told[0]]) if before else None
+        if end is None:
             message = "its footer has no offset with the digest of it"
             raise ValueError(message)
-        return int(found[1] or found[3])
+        return end
 
     def _told_in_row(self, name: str, size: int, partition: int) -> int:
         """Return the end offset (exclusive) of a JSON file."""
@@ -345,6 +381,18 @@ class FileSink:
 def _note(partition: int, start: int, found: Any) -> str:
     # Not with the name of the topic, which may have 249 letters: names of files have 255 bytes at most.
     return f"_{partition}-{start:020}.{found.hexdigest()[:32]}"
+
+
+def _stated(name: str, end: int) -> bytes:
+    return f"{end:020}:{_digest(name, end)}".encode()
+
+
+def _told_end(name: str, told: bytes) -> int | None:
+    """Return the end offset that a file of a name states; None if it is damaged."""
+    found = _TOLD.fullmatch(told)
+    if found is None or (found[1] and _digest(name, int(found[1])) != found[2].decode()):
+        return None
+    return int(found[1] or found[3])
 
 
 def _digest(name: str, end: int) -> str:

@@ -7,6 +7,8 @@ have a copy, for tables whose snapshots were expired.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,9 +19,10 @@ from riverrun.decoders import Natural, Small, Word, foreign_decoder
 from riverrun.errors import ConfigError, EngineError, RangeError, TaskMigratedError
 from riverrun.records import TopicPartition, counted
 from riverrun.transfers.iceberg import ATTEMPTS, opened_catalog, told, types_of, without_retries
+from riverrun.transfers.partitions import PartitionField
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
@@ -52,13 +55,16 @@ _decode = foreign_decoder(ExportedOffsets, _LONGEST)
 class IcebergSink:
     """An Iceberg table that only grows."""
 
-    def __init__(self, table: SinkTable, catalog: Mapping[str, str], name: str) -> None:
+    def __init__(
+        self, table: SinkTable, catalog: Mapping[str, str], name: str, partition_by: Sequence[str] = ()
+    ) -> None:
         if table.is_upsert:
             message = f"Export {table.export} would replace rows of {name}, but tables of Iceberg only grow here"
             raise ConfigError(message, hint='Write mode = "append", and read the last row of each key.')
         self._table = table
         self._properties = dict(catalog)
         self._name = name
+        self._partition_by = [PartitionField.parse(text) for text in partition_by]
         self._catalog: Catalog | None = None
         self._next: dict[TopicPartition, int | None] = {}
         self._pending: list[SinkBatch] = []
@@ -151,12 +157,27 @@ class IcebergSink:
         catalog = self._catalog = opened_catalog(self._properties)
         if not catalog.table_exists(self._name):
             catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-            try:
-                return catalog.create_table(self._name, self._table.schema)
-            # Another follower was faster.
-            except TableAlreadyExistsError:
-                pass
+            # Another follower may be faster.
+            with suppress(TableAlreadyExistsError, CommitFailedException):
+                self._create(catalog)
         return catalog.load_table(self._name)
+
+    def _create(self, catalog: Catalog) -> None:
+        schema, fields = self._table.schema, self._partition_by
+        for field in fields:
+            if field.column not in schema.names:
+                message = f"{self._name} has no column {field.column}, by which it is to be partitioned"
+                raise ConfigError(message, hint=f"There are: {', '.join(schema.names)}.")
+        # Without it, rows of such a table cannot be written.
+        if any(field.unit for field in fields) and find_spec("pyiceberg_core") is None:
+            message = f"Partitions of {self._name} by times need pyiceberg_core, which is not installed"
+            raise ConfigError(message, hint="Install it: pip install 'pyiceberg[pyiceberg-core]'.")
+        if not fields:
+            catalog.create_table(self._name, schema)
+            return
+        with catalog.create_table_transaction(self._name, schema) as made, made.update_spec() as spec:
+            for field in fields:
+                spec.add_field(field.column, field.unit or "identity")
 
     def _with_columns(self, table: Table) -> Table:
         """Return the table with all columns of the export."""

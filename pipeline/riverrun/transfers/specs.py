@@ -24,6 +24,8 @@ class ExportSpec:
         app: Name of an application that reads or writes the topic: its serdes make the columns. Fields of values, keys of any
             kind and windows (`_window_start`, `_window_end`) become columns. Not with `schema` and `is_binary`.
         version: Its version; by default the live one.
+        partition_by: Levels of directories within a batch: columns, and `year`, `month`, `day` or `hour` of a time in UTC, such
+            as `day(_timestamp)`. Columns that name directories are not in files.
     """
 
     topic: str
@@ -37,6 +39,7 @@ class ExportSpec:
     key: tuple[str, ...] = ()
     app: str = ""
     version: str | None = None
+    partition_by: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

@@ -7,6 +7,7 @@ paused, or cut off, is refused.
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -37,18 +38,17 @@ from riverrun.hosting.process import this_user
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION, RefusedRecordsError
 from riverrun.records import TopicPartition
 from riverrun.transfers.held_values import STRICT_SESSION, check_names, check_types, require_held
+from riverrun.transfers.refused_changes import UNBOUND, RefusedChanges
+from riverrun.transfers.rows_at_once import RowsAtOnce, least_at_once
 from riverrun.transfers.sink_rows import refuse, require_numbers
 from riverrun.transfers.sql_columns import OF_MYSQL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
+    from riverrun.transfers.refused_changes import Change
     from riverrun.transfers.sql_columns import Changes
-
-    Change: TypeAlias = tuple[bool, dict[str, Any]]
-    """Whether a row is deleted, and the columns that its record has."""
 
 # Some databases index no texts without a limit, and a key needs an index.
 _KEY_LENGTH = 255
@@ -70,9 +70,7 @@ _UTC_SESSIONS: Mapping[str, Sequence[str]] = {
     "mariadb": ("SET time_zone = '+00:00'",),
 }
 """Statements by which columns of times without a zone get times in UTC, and MySQL's TIMESTAMP is read as such."""
-# Drivers raise these for values that they cannot send, such as texts with U+0000.
-_UNBOUND = (ValueError, OverflowError)
-_OF_ROWS = (IntegrityError, DataError, *_UNBOUND)
+_OF_ROWS = (IntegrityError, DataError, *UNBOUND)
 """Errors about what is in a row."""
 _STATES_OF_ROWS = ("P0", "44", "45", "54")
 """Beginnings of SQLSTATE about what is in a row: triggers, conditions of views, and limits such as the size of a key."""
@@ -112,6 +110,8 @@ class SqlSink:
         check_names(table.schema.names, name, self._engine.dialect)
         self._rows = _rows_table(table, name, self._dialect)
         self._offsets = _offsets_table(self._rows, self._dialect)
+        self._at_once = RowsAtOnce(self._rows, table.key if table.is_upsert else (), table.schema)
+        self._least_at_once = math.inf
         self._epochs: dict[TopicPartition, int] = {}
         self._changing: Mapping[str, Changes] = {}
         self._pending: list[SinkBatch] = []
@@ -129,6 +129,7 @@ class SqlSink:
             self._prepare()
             with self._engine.connect() as connection:
                 self._changing = check_types(connection, self._rows, self._table)
+                self._least_at_once = least_at_once(connection, self._rows)
             try:
                 claimed = self._claimed(partitions)
             except IntegrityError:
@@ -159,8 +160,7 @@ class SqlSink:
         changes = self._changes()
         with self._told(f"write {len(changes)} rows", changes, offsets), self._engine.begin() as connection:
             self._advance_all(connection, offsets)
-            for is_deletion, rows in self._grouped(changes):
-                (self._delete if is_deletion else self._write)(connection, rows)
+            self._apply(connection, changes)
             self._remove_all(connection)
         self._pending.clear()
         self._removals.clear()
@@ -249,11 +249,18 @@ class SqlSink:
             for row, is_tombstone in zip(batch.rows(), batch.tombstones, strict=True)
         ]
 
+    def _apply(self, connection: sa.Connection, changes: Sequence[Change]) -> None:
+        for is_deletion, rows in self._grouped(changes):
+            if rows and len(rows) >= self._least_at_once:
+                (self._at_once.delete if is_deletion else self._at_once.write)(connection, rows)
+            elif rows:
+                (self._delete if is_deletion else self._write)(connection, rows)
+
     def _grouped(self, changes: Sequence[Change]) -> Iterable[tuple[bool, list[dict[str, Any]]]]:
         """Return rows to delete, and then rows to write by their columns; changes of one key are one row."""
         gone, left = dict[Any, dict[str, Any]](), dict[Any, dict[str, Any]]()
-        for number, (is_deletion, row) in enumerate(changes):
-            key = self._key_of(row) if self._table.is_upsert else number
+        for is_deletion, row in changes:
+            key = self._key_of(row)
             if is_deletion:
                 gone[key] = row
                 left.pop(key, None)
@@ -263,7 +270,7 @@ class SqlSink:
         return [(True, [*gone.values()]), *((False, list(rows)) for _, rows in groupby(left.values(), frozenset))]
 
     def _key_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(row[column] for column in self._table.key)
+        return tuple(row[column] for column in (self._table.key if self._table.is_upsert else (PARTITION, OFFSET)))
 
     def _write(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
         """Add rows of the same columns, or replace what they have by key."""
@@ -388,7 +395,7 @@ class SqlSink:
     ) -> Iterator[None]:
         try:
             yield
-        except (SQLAlchemyError, *_UNBOUND) as error:
+        except (SQLAlchemyError, *UNBOUND) as error:
             if (found := self._error(error, doing, changes, offsets or {})) is not None:
                 raise found from error
 
@@ -398,7 +405,7 @@ class SqlSink:
         """Return the error to raise; None if the changes could be written one by one."""
         reason = reason_of(error)
         waiting = EngineError(f"The database {self._place} cannot {doing}: {reason}", hint="Check that it runs.")
-        if getattr(error, "connection_invalidated", False) or not isinstance(error, (StatementError, *_UNBOUND)):
+        if getattr(error, "connection_invalidated", False) or not isinstance(error, (StatementError, *UNBOUND)):
             return waiting
         # Only what the database refuses for good ends the follower; it retries an `EngineError`.
         try:
@@ -431,59 +438,17 @@ class SqlSink:
     def _written_in_order(
         self, changes: Sequence[Change], offsets: Mapping[TopicPartition, int]
     ) -> dict[tuple[TopicPartition, int], Exception]:
-        """Write change by change, and return the errors of records that the database refuses; commit if there are none."""
-        # Errors of a statement with many rows name none of them.
-        refused: dict[tuple[TopicPartition, int], Exception] = {}
-        held: dict[Any, tuple[dict[str, Any], list[tuple[TopicPartition, int]]]] = {}
-        taken: list[Change] = []
+        """Write changes in order, and return the errors of records that the database refuses; commit if there are none."""
         with self._engine.connect() as connection:
-            self._advance_all(connection, offsets)
-            for number, (is_deletion, row) in enumerate(changes):
-                place = TopicPartition(self._table.topic, row[PARTITION]), row[OFFSET]
-                key = self._key_of(row) if self._table.is_upsert else number
-                # A part of a row that is refused alone may fit together with the next part.
-                earlier, places = held.pop(key, ({}, []))
-                whole = row if is_deletion else {**earlier, **row}
-                error = self._refusal(connection, (is_deletion, whole), taken, offsets)
-                if error is None:
-                    for each in places:
-                        del refused[each]
-                elif whole == row or self._refusal(connection, (is_deletion, row), taken, offsets) is not None:
-                    refused[place] = error
-                    if not is_deletion:
-                        held[key] = whole, [*places, place]
-            if not refused:
+            begin, apply = partial(self._advance_all, connection, offsets), partial(self._apply, connection)
+            trial = RefusedChanges(connection, begin, apply, self._key_of, _is_passing, self._dialect != "duckdb")
+            begin()
+            trial.search(changes)
+            if not trial.refused:
                 self._remove_all(connection)
                 connection.commit()
-        return refused
-
-    def _refusal(
-        self,
-        connection: sa.Connection,
-        change: Change,
-        taken: list[Change],
-        offsets: Mapping[TopicPartition, int],
-    ) -> Exception | None:
-        """Write a change, and note it as taken; undo it, and return the error, if the database refuses it."""
-        has_savepoints = self._dialect != "duckdb"
-        try:
-            with connection.begin_nested() if has_savepoints else nullcontext():
-                self._apply(connection, change)
-        except (StatementError, *_UNBOUND) as error:
-            if _is_passing(error):
-                raise
-            if not has_savepoints:
-                connection.rollback()
-                self._advance_all(connection, offsets)
-                for each in taken:
-                    self._apply(connection, each)
-            return error
-        taken.append(change)
-        return None
-
-    def _apply(self, connection: sa.Connection, change: Change) -> None:
-        is_deletion, row = change
-        (self._delete if is_deletion else self._write)(connection, [row])
+        topic = self._table.topic
+        return {(TopicPartition(topic, number), offset): error for (number, offset), error in trial.refused.items()}
 
 
 def _is_of_row(error: Exception) -> bool:

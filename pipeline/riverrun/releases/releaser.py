@@ -126,6 +126,7 @@ class Releaser:
         code has changed since: then the output is deleted and computed again. Likewise if it is released with others now.
         """
         release = self.check("start", candidate)
+        release.require_startable(candidate, joint.members)
         live, new = self._checks.pair(release, candidate)
         digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
         is_noted = release.step is ReleaseStep.PLANNED and release.candidate == candidate

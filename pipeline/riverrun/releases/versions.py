@@ -17,7 +17,7 @@ from riverrun.hosting.inputs import input_lags, reset_offsets
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import BEGUN, ReleaseStep, joint_command, staging_name
+from riverrun.hosting.release import ABORT, BEGUN, DELETED, START, ReleaseStep, staging_name
 from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import may_keep_letters
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
 
 _ATTEMPTS = 5
-_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1"}
-SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", "retention.ms": "-1"}, OutputKind.LOG: _EVERYTHING}
+# Brokers may stamp records of other topics with their own time (`log.message.timestamp.type`).
+_ALL = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+_EVERYTHING = {"cleanup.policy": "delete", **_ALL}
+SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", **_ALL}, OutputKind.LOG: _EVERYTHING}
 """Settings of topics that hold results which are not public, by the kind of the public topic."""
 
 
@@ -64,10 +66,9 @@ def keep_all(connected: ConnectedApplication, topics: Iterable[str]) -> None:
     admin = connected.admin
     counts = admin.partitions(topics)
     names = {topic: staging_name(connected.id, topic) for topic in counts}
-    compacted = [
-        name for name, found in admin.topic_configs(names.values()).items() if "compact" in found["cleanup.policy"]
-    ]
-    admin.alter_topic_configs(dict.fromkeys(compacted, _EVERYTHING))
+    configs = admin.topic_configs(names.values())
+    others = [name for name, found in configs.items() if not _EVERYTHING.items() <= found.items()]
+    admin.alter_topic_configs(dict.fromkeys(others, _EVERYTHING))
     admin.create_topics(TopicSpec(names[topic], count, _EVERYTHING) for topic, count in counts.items())
 
 
@@ -165,24 +166,28 @@ def _require_planned_code(release: Release, version: ConnectedApplication) -> No
     needed = release.previous if release.step is ReleaseStep.LIVE else release.candidate
     is_needed = needed == version.version and release.step not in {ReleaseStep.NONE, ReleaseStep.ABORTED}
     if is_needed and not is_planned_code(release, version):
-        message = f"{release.app}: the code of {version.version} has changed since the release was planned"
-        hint = f"{hint_of_other_code(release, version)} Then start this again."
-        raise ReleaseError(message, hint=hint)
+        raise other_code(release, version.version, " Then start this again.")
 
 
 def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
-    known = release.digests.get(version.version)
-    return not known or known == version.fingerprint
+    """Return whether no other code has computed the results of a version, as far as they are left."""
+    return release.digests.get(version.version, "") in {"", DELETED, version.fingerprint}
 
 
-def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
+def other_code(release: Release, version: str, more: str = "") -> ReleaseError:
+    """Make the error that a version's results are those of other code than its present one."""
+    message = f"{release.app}: the code of {version} has changed since the release was planned"
+    return ReleaseError(message, hint=hint_of_other_code(release, version) + more)
+
+
+def hint_of_other_code(release: Release, version: str) -> str:
     """Return the hint for a version whose code has changed since the release was planned."""
     if release.joint and release.step in BEGUN:
-        return f"{joint_command('abort', release.joint)} gives the joint release up; then start it again."
-    again = f"riverrun release start {release.app} --to {version.version}"
-    if version.version == release.candidate and release.step is not ReleaseStep.ROLLED_BACK:
+        return f"{release.command(ABORT)} gives the joint release up; then start it again."
+    again = START.command(release.app, version)
+    if version == release.candidate and release.step is not ReleaseStep.ROLLED_BACK:
         return f"{again} begins it again."
-    return f"Restore its code of that time, or release {version.version} again: {again} computes it from scratch."
+    return f"Restore its code of that time, or release {version} again: {again} computes it from scratch."
 
 
 def require_declared(config: AppConfig, version: str, role: str) -> None:

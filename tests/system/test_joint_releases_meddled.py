@@ -1,0 +1,202 @@
+"""Joint releases among other commands: what is refused, and whether its hint leads on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from riverrun.errors import ReleaseError, TopicError, UnderWayError
+from riverrun.hosting.release import ReleaseStep
+from riverrun.kafka.admin import Admin
+from riverrun.project.joint_release import JointRelease
+from riverrun.testing import Cluster
+from tests.system.test_joint_releases import (
+    CHAIN,
+    CODES,
+    FIRST,
+    MINUTE,
+    SECOND,
+    KilledAt,
+    Scene,
+    computed,
+    ended,
+    payments,
+)
+from tests.system.test_restatements import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from riverrun.hosting.release import Release
+
+ALL = "payments=v2 to-t1=v2 to-t2=v2"
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    """A chain of three applications that have processed everything."""
+    with Cluster(seed=2) as cluster:
+        found = Scene(cluster, CHAIN)
+        found.pay(*FIRST)
+        found.run()
+        yield found
+
+
+def interrupted(scene: Scene, moment: str, meddle: Callable[[], object]) -> JointRelease:
+    """Return a release that something else interferes with, once its switch has come to a moment."""
+    versions = dict.fromkeys(scene.project.apps, "v2")
+    return JointRelease(
+        scene.project.cluster, scene.project.config, versions, lambda step: meddle() if step == moment else None
+    )
+
+
+def records(scene: Scene) -> dict[str, Release]:
+    """Return the record of each application."""
+    return {name: scene.project.app(name).release().status for name in scene.project.apps}
+
+
+def test_no_start_keeps_results_that_follow_from_other_code(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.release().start()
+    for name in ("payments", "to-t1"):
+        scene.project.app(name, version="v2").run()
+    monkeypatch.setitem(CODES, "v2", payments(7, 3))
+    release = scene.release()
+    hint = rf"code of v2 has changed since the release was planned\n.*release joint abort {ALL} gives"
+    for step in (release.start, release.reprocess):
+        with pytest.raises(ReleaseError, match=hint):
+            step()
+    release.abort().take_through("cut")
+    assert scene.tables()["t1"].keys() == scene.tables()["t2"].keys()
+    assert {value % 7 for value in scene.tables()["t0"].values()} == {0}
+
+
+def test_a_cut_of_other_code_says_how_to_begin_anew(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.release().start().reprocess().gate()
+    monkeypatch.setitem(CODES, "v2", payments(7, 3))
+    release = scene.release()
+    with pytest.raises(ReleaseError, match=rf"code of v2 has changed since verdict .*\n.*joint abort {ALL} gives"):
+        release.cut()
+    release.abort().take_through("cut")
+    assert {value % 7 for value in scene.tables()["t0"].values()} == {0}
+
+
+def test_a_cut_of_other_live_code_is_judged_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.release().start().reprocess().gate()
+    monkeypatch.setitem(CODES, "v1", payments(3, 1))
+    release = scene.release()
+    with pytest.raises(ReleaseError, match=rf"code of v1 has changed since verdict .*\n.*release joint gate {ALL}"):
+        release.cut()
+    release.gate().cut()
+    assert {each.live for each in release.status.values()} == {"v2"}
+
+
+def test_an_application_that_was_released_otherwise_ends_the_release_of_all(scene: Scene) -> None:
+    release = scene.release().take_through("cut")
+    scene.project.app("payments").release("v1").start().abort()
+    alone = scene.project.app("to-t1").release("v1")
+    with pytest.raises(ReleaseError, match=rf"released together.*\n.*riverrun release joint rollback {ALL}"):
+        alone.rollback()
+    over = r"payments: not released together.*\n.*is over.*release joint start payments=VERSION to-t1=VERSION"
+    with pytest.raises(ReleaseError, match=over):
+        release.rollback()
+    scene.release("v1").take_through("cut")
+    scene.pay(*SECOND)
+    scene.run()
+    tables = scene.tables()
+    scene.release("v1").rollback()
+    assert scene.tables() != tables
+    assert tables["t2"] == {key: value + 1 for key, value in tables["t1"].items()}
+
+
+def test_a_start_that_was_interrupted_continues_by_its_command(scene: Scene) -> None:
+    number = 0
+    while not any(each.joint for each in records(scene).values()):
+        number += 20
+        scene.cluster.brokers.faults = KilledAt(scene.cluster, number)
+        ended(scene, scene.cluster.start("operator", scene.release().start))
+    assert not all(each.joint for each in records(scene).values())
+    with pytest.raises(ReleaseError, match=rf"not released together as .*\n.*interrupted. Next: .*joint start {ALL}"):
+        scene.release().reprocess()
+    scene.release().start().reprocess()
+
+
+def test_two_starts_that_overlap_take_no_application_from_each_other(scene: Scene) -> None:
+    lower = scene.declared("v1").joint_release({"to-t1": "v2", "to-t2": "v2"})
+    upper = scene.declared("v1").joint_release({"payments": "v2", "to-t1": "v2"})
+    lower.start()
+    with pytest.raises(ReleaseError, match=r"to-t1: v2 is being released.*\n.*joint abort to-t1=v2 to-t2=v2"):
+        upper.start()
+    lower.abort()
+    upper.take_through("cut")
+    assert records(scene)["to-t2"].live == "v1"
+    assert records(scene)["to-t1"].live == "v2"
+
+
+def test_a_switch_that_cannot_begin_is_given_up_before_anything_is_public(scene: Scene) -> None:
+    release = scene.release().start().reprocess().gate()
+    admin, public = Admin(scene.cluster.kafka), scene.tables()
+    with pytest.raises(TopicError, match="do not exist: t2"):
+        interrupted(scene, "kept", lambda: admin.delete_topics(["t2"])).cut()
+    assert {each.step for each in release.status.values()} == {ReleaseStep.CUTTING}
+    release.abort()
+    assert {each.step for each in release.status.values()} == {ReleaseStep.ABORTED}
+    scene.cluster.create_topic("t2", 2)
+    assert scene.tables() == {**public, "t2": {}}
+
+
+def test_whoever_has_to_stop_is_named_at_once(scene: Scene) -> None:
+    release = scene.release().start().reprocess()
+    hosts = [("to-t1", None), ("to-t2", "v2")]
+    workers = [scene.cluster.start_worker(scene.project.app(name, version=to), name) for name, to in hosts]
+    groups = ["to-t1-v1", "to-t2-v2"]
+    admin = Admin(scene.cluster.kafka)
+    scene.cluster.wait_until(lambda: all(admin.group(each).members for each in groups), MINUTE)
+    with pytest.raises(UnderWayError, match=r"to-t1-v1 is processing: .*; to-t2-v2 is processing: .*\n.*Stop these"):
+        release.gate()
+    for worker in workers:
+        worker.stop(MINUTE)
+    release.gate().cut()
+
+
+def test_an_old_version_without_its_inputs_is_released_again(scene: Scene) -> None:
+    scene.release().take_through("cut")
+    project = scene.declared("v1")
+    project.app("payments").release().retire()
+    with pytest.raises(ReleaseError, match=r"no version to roll back to\n.*riverrun release start payments --to VER"):
+        scene.release().rollback()
+    gone = r"to-t1-v1 reads results that have been deleted: payments-v1-staging-t0 .*\n.*start to-t1 --to v1 computes"
+    with pytest.raises(TopicError, match=gone):
+        project.app("to-t1", version="v1").run()
+    project.app("to-t1").release("v1").start().reprocess().gate().cut()
+    scene.run()
+    tables = scene.tables()
+    assert tables["t2"] == {key: value + 1 for key, value in tables["t1"].items()}
+
+
+BY_MINUTE = (Step("minutes", ("t0",), "t1"),)
+OWN_TIME, THEIR_TIME = {"message.timestamp.type": "CreateTime"}, {"message.timestamp.type": "LogAppendTime"}
+
+
+def test_topics_whose_times_brokers_replace_are_refused(scene: Scene) -> None:
+    admin = Admin(scene.cluster.kafka)
+    admin.alter_topic_configs({"t0": THEIR_TIME, "t2": THEIR_TIME})
+    for step in (scene.release().plan, scene.release().start):
+        with pytest.raises(ReleaseError, match=r"times of records in t0: candidates .*\n.*to CreateTime"):
+            step()
+    admin.alter_topic_configs({"t0": OWN_TIME})
+    scene.release().start().reprocess().gate()
+
+
+def test_times_in_staging_topics_are_those_of_records_whatever_brokers_do_by_default() -> None:
+    after, later = computed(BY_MINUTE, "v2", FIRST, SECOND)
+    with Cluster(seed=1, brokers={f"log.{name}": value for name, value in THEIR_TIME.items()}) as cluster:
+        scene = Scene(cluster, BY_MINUTE)
+        Admin(cluster.kafka).alter_topic_configs(dict.fromkeys(("in", *scene.topics), OWN_TIME))
+        scene.pay(*FIRST)
+        scene.run()
+        scene.release().take_through("cut")
+        assert scene.tables() == after
+        scene.pay(*SECOND)
+        scene.run()
+        assert scene.tables() == later

@@ -95,6 +95,11 @@ class Scene:
         for name in self.project.apps:
             self.project.app(name).run()
 
+    def new_records(self) -> list[tuple[str, str | None]]:
+        """Return topic and key of each record that was published since the last call."""
+        read = {topic: self.cluster.output_topic(topic, STRING, LONG) for topic in self.topics}
+        return [(topic, key) for topic, each in read.items() for key, _ in each.read_key_values_to_list()]
+
     def tables(self) -> Tables:
         tables = self.topics if self.kind == "table" else self.topics[1:]
         return {topic: self.cluster.table(topic, STRING, LONG) for topic in tables}
@@ -216,8 +221,12 @@ def test_a_release_that_is_killed_at_any_request_is_completed(seed: int) -> None
                 scene.pay(*SECOND)
                 scene.run()
                 assert scene.tables() == later
+            scene.new_records()
             killed_and_completed(scene, chosen.randrange(1, requests), getattr(scene.release(), step))
             assert scene.tables() == {"cut": after, "rollback": back}.get(step, before), step
+            # Others that read these tables get each correction once.
+            corrections = scene.new_records()
+            assert len(corrections) == (len({*corrections}) if step in {"cut", "rollback"} else 0), step
         scene.pay(*THIRD)
         scene.run()
         assert scene.tables() == last

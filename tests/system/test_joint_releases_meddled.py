@@ -200,3 +200,25 @@ def test_times_in_staging_topics_are_those_of_records_whatever_brokers_do_by_def
         scene.pay(*SECOND)
         scene.run()
         assert scene.tables() == later
+
+
+@pytest.mark.parametrize("is_joint", [False, True], ids=["alone", "together"])
+def test_a_public_table_may_get_partitions_between_releases(scene: Scene, is_joint: bool) -> None:
+    scene.release().take_through("cut").rollback()
+    admin = Admin(scene.cluster.kafka)
+    admin.add_partitions({"t2": 3})
+    scene.pay(*SECOND)
+    scene.run()
+    alone = scene.project.app("to-t2").release("v2")
+    release = scene.release() if is_joint else alone
+    before = scene.tables()
+    release.take_through("gate") if is_joint else release.start().reprocess().gate()
+    release.cut().rollback()
+    assert scene.tables() == before
+    release.take_through("cut") if is_joint else release.start().reprocess().gate().cut()
+    admin.add_partitions({"t2": 4})
+    hint = r"If v1 is a candidate, .*abort to-t2.*, otherwise `riverrun release retire to-t2 --version v1`"
+    with pytest.raises(ReleaseError, match=rf"t2 has 4 partitions, .* to-t2-v1-staging-t2 has 3\n.*{hint}"):
+        release.rollback()
+    alone.retire()
+    scene.project.app("to-t2").release("v1").start().reprocess().gate().cut()

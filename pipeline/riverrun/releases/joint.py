@@ -26,11 +26,11 @@ from riverrun.releases.corrections import Corrections, conflicts
 from riverrun.releases.gating import Gate, Point
 from riverrun.releases.releaser import Joint, Releaser
 from riverrun.releases.switch import fence
-from riverrun.releases.versions import Versions, is_planned_code, keep_all, other_code
+from riverrun.releases.versions import Versions, grow_staging, is_planned_code, keep_all, other_code
 from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.connected import ConnectedApplication
@@ -82,9 +82,12 @@ class JointMember:
         self.corrections = Corrections(app, self.registry)
         self._gate = Gate(self.config.quality, self.versions, spark)
 
-    def keep_all(self, version: str, topics: Iterable[str]) -> None:
-        """Let staging topics that others of the release read keep every record."""
-        keep_all(self.versions.application(version), topics)
+    def keep_all(self, release: Release, candidate: str, topics: Collection[str]) -> None:
+        """Let staging topics of both versions keep every record that others of the release read."""
+        live = self.versions.application(release.live)
+        grow_staging(live)
+        for version in (live, self.versions.application(candidate)):
+            keep_all(version, topics)
 
     def pair(self, release: Release, new: str) -> tuple[ConnectedApplication, ConnectedApplication]:
         return self.versions.releasable(release.live), self.versions.staged(new)
@@ -238,7 +241,7 @@ class JointReleaser:
             for app, release in found.items()
         )
 
-    def start(self, inputs: Mapping[str, Mapping[str, Mapping[str, str]]], read: Mapping[str, Iterable[str]]) -> None:
+    def start(self, inputs: Mapping[str, Mapping[str, Mapping[str, str]]], read: Mapping[str, Collection[str]]) -> None:
         """Begin the release of all candidates, or continue that.
 
         Args:
@@ -251,8 +254,7 @@ class JointReleaser:
             release, candidate = each.releaser.status(), self._joint[each.app]
             if release.joint != self._joint or release.step not in {ReleaseStep.REPROCESSED, ReleaseStep.GATED}:
                 release = each.releaser.start(candidate, joint=Joint(self._joint, inputs[each.app]))
-            for version in (release.live, candidate):
-                each.keep_all(version, read[each.app])
+            each.keep_all(release, candidate, read[each.app])
 
     def reprocess(self) -> None:
         """Compute the candidates, each up to where its live version stands, and what those above it have written."""

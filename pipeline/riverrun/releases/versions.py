@@ -17,7 +17,7 @@ from riverrun.hosting.inputs import input_lags, reset_offsets
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import ABORT, BEGUN, DELETED, START, ReleaseStep, staging_name
+from riverrun.hosting.release import ABORT, BEGUN, DELETED, RETIRE, START, ReleaseStep, staging_name
 from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import may_keep_letters
@@ -94,19 +94,19 @@ def _require_equal(connected: ConnectedApplication, counts: Mapping[str, int], n
     for topic, name in names.items():
         if staging.get(name, counts[topic]) != counts[topic]:
             message = f"{topic} has {counts[topic]} partitions, and its staging topic {name} has {staging[name]}"
-            app = connected.application.config.name
-            hint = (
-                f"If {connected.version} is a candidate, `riverrun release abort {app}` deletes it. Then start again."
-            )
-            raise ReleaseError(message, hint=hint)
+            raise ReleaseError(message, hint=_deletes_staging(connected))
 
 
 def _require_all_kept(connected: ConnectedApplication, staging: str) -> None:
     if "compact" in connected.admin.topic_config(staging)["cleanup.policy"]:
         message = f"{staging} was made for a table, and is compacted: it does not keep every record of a log"
-        name = connected.application.config.name
-        hint = f"If {connected.version} is a candidate, `riverrun release abort {name}` deletes it."
-        raise ReleaseError(message, hint=hint)
+        raise ReleaseError(message, hint=_deletes_staging(connected))
+
+
+def _deletes_staging(connected: ConnectedApplication) -> str:
+    app, version = connected.application.config.name, connected.version
+    abort, retire = ABORT.command(app), RETIRE.command(app, version)
+    return f"If {version} is a candidate, `{abort}` deletes it, otherwise `{retire}`. Then start again."
 
 
 def create_letters(connected: ConnectedApplication, topic: str | None) -> str:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.errors import ReleaseError, TopicError, UnderWayError
+from riverrun.errors import ApprovalNeededError, ReleaseError, TopicError, UnderWayError
 from riverrun.hosting.release import ReleaseStep
 from riverrun.kafka.admin import Admin
 from riverrun.project.joint_release import JointRelease
+from riverrun.records import TopicPartition
 from riverrun.testing import Cluster
 from tests.system.test_joint_releases import (
     CHAIN,
@@ -222,3 +223,23 @@ def test_a_public_table_may_get_partitions_between_releases(scene: Scene, is_joi
         release.rollback()
     alone.retire()
     scene.project.app("to-t2").release("v1").start().reprocess().gate().cut()
+
+
+def test_records_that_candidates_below_lack_need_an_approval() -> None:
+    with Cluster(seed=2) as cluster:
+        # Alone, an application without state that writes a log needs no history.
+        scene = Scene(cluster, CHAIN, kind="log")
+        scene.pay(*FIRST)
+        scene.run()
+        release, admin = scene.release().start(), Admin(cluster.kafka)
+        admin.delete_records({TopicPartition("in", 0): 5, TopicPartition("t0", 0): 3})
+        assert "deleted already: t0" not in str(release.plan())
+        assert "deleted already: in-0 below offset 5" in str(release.plan())
+        release.reprocess().gate()
+        assert release.status["payments"].lost_records[0].startswith("v2 began at offset 5 of in-0")
+        with pytest.raises(ApprovalNeededError, match=r"payments: .* deleted records.*\n.*approve payments --verdict"):
+            release.cut()
+        verdict = release.status["payments"].verdict
+        assert verdict is not None
+        scene.project.app("payments").release("v2").approve(verdict.id)
+        release.cut()

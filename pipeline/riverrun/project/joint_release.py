@@ -9,6 +9,7 @@ from riverrun.errors import ReleaseError
 from riverrun.project.chosen_version import ChosenVersion
 from riverrun.project.joint_plan import plan_joint
 from riverrun.releases.joint import JointMember, JointReleaser, require_exactly_once
+from riverrun.releases.release_plan import Joint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -181,7 +182,10 @@ class JointRelease:
         _require_own_times(self._cluster.admin, plan)
         for each in members.values():
             self._require_simple(each, plan)
-        plans = {app: members[app].releaser.plan(version) for app, version in plan.members.items()}
+        plans = {
+            app: members[app].releaser.plan(version, joint=Joint(plan.members, plan.inputs[app]))
+            for app, version in plan.members.items()
+        }
         return replace(plan, plans=plans), members
 
     def _require_simple(self, member: JointMember, plan: JointPlan) -> None:

@@ -24,7 +24,8 @@ from riverrun.kafka.tombstones import whole_now
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.corrections import Corrections, conflicts
 from riverrun.releases.gating import Gate, Point
-from riverrun.releases.releaser import Joint, Releaser
+from riverrun.releases.release_plan import Joint
+from riverrun.releases.releaser import Releaser
 from riverrun.releases.switch import fence
 from riverrun.releases.versions import Versions, grow_staging, is_planned_code, keep_all, other_code
 from riverrun.runtime.times import OffsetMetadata

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
+    from riverrun.topology.topology import Topology
 
 _ATTEMPTS = 5
 # Brokers may stamp records of other topics with their own time (`log.message.timestamp.type`).
@@ -349,8 +350,8 @@ class Versions:
         # Once something is committed, brokers no longer show where it began, as retention continues.
         if self.has_begun(version):
             return release
-        tps = self._partitions(_sources(version))
-        if not self._needs_history(release, version):
+        tps, below = self._partitions(_sources(version)), self.others(release.joint, version)
+        if not self._needs_history(release, version, below):
             tps = []
         wanted = [tp for tp in tps if topics is None or tp.topic in topics]
         starts = self._admin.beginning_offsets(wanted)
@@ -361,15 +362,25 @@ class Versions:
         begins = {str(tp): offset for tp, offset in sorted(starts.items()) if offset}
         others = {name: each for name, each in release.begins.items() if name != version.version}
         thinned = {name: each for name, each in release.thinned.items() if name != version.version}
-        if found := thinned_inputs(self._admin, version.resolved().topology, {tp.topic for tp in wanted}):
+        if found := thinned_inputs(self._admin, version.resolved().topology, {tp.topic for tp in wanted}, below):
             thinned[version.version] = tuple(found)
         return replace(release, begins=others | ({version.version: begins} if begins else {}), thinned=thinned)
 
-    def _needs_history(self, release: Release, version: ConnectedApplication) -> bool:
-        """Return whether a version has state, or results that a release publishes, from earlier records."""
+    def others(self, joint: Mapping[str, str], version: ConnectedApplication) -> list[Topology]:
+        """Return the topologies of the other candidates of a joint release; none for versions that are no candidates."""
+        if joint.get(self._config.name) != version.version:
+            return []
+        others = [(app, to) for app, to in joint.items() if app != self._config.name]
+        return [
+            load_application(self._project, app, version=to, kafka=self._admin.kafka).topology for app, to in others
+        ]
+
+    def _needs_history(self, release: Release, version: ConnectedApplication, others: Iterable[Topology]) -> bool:
+        """Return whether a version has state, or results that others read or a release publishes, from earlier records."""
         new = outputs(version.application)
         known = outputs(self.application(release.live).application)
         is_corrected = any(each.kind is OutputKind.TABLE or topic not in known for topic, each in new.items())
+        is_corrected = is_corrected or any(new.keys() & each.source_topics for each in others)
         return is_corrected or bool(version.topology.stores)
 
     def bring(self, version: ConnectedApplication, vector: Mapping[TopicPartition, int]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from riverrun import LONG, STRING, Repartitioned
 from riverrun.errors import ApprovalNeededError, ReleaseError, TopicError, UnderWayError
 from riverrun.hosting.release import ReleaseStep
 from riverrun.kafka.admin import Admin
@@ -24,11 +25,12 @@ from tests.system.test_joint_releases import (
     ended,
     payments,
 )
-from tests.system.test_restatements import Step
+from tests.system.test_restatements import OUT, ROWS, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from riverrun import StreamsBuilder, Topology
     from riverrun.hosting.release import Release
 
 ALL = "payments=v2 to-t1=v2 to-t2=v2"
@@ -243,3 +245,39 @@ def test_records_that_candidates_below_lack_need_an_approval() -> None:
         assert verdict is not None
         scene.project.app("payments").release("v2").approve(verdict.id)
         release.cut()
+
+
+def test_a_topic_between_applications_that_was_created_again_is_not_taken_for_the_one_that_was_read(
+    scene: Scene,
+) -> None:
+    release = scene.release().start().reprocess().gate()
+    Admin(scene.cluster.kafka).delete_topics(["t1"])
+    scene.cluster.create_topic("t1", 2)
+    with pytest.raises(TopicError, match=r"Topic t1 has been deleted .* to-t2-v1 began .*\n.*reset to-t2 --version v1"):
+        release.cut()
+    state = scene.declared("v1").app("to-t2", version="v1").state
+    state.reset(state.plan_reset())
+    scene.project.app("to-t2").run()
+    release.cut()
+    tables = scene.tables()
+    assert tables["t2"] == {key: value + 1 for key, value in tables["t1"].items()}
+
+
+def again(builder: StreamsBuilder) -> Topology:
+    by_letter = builder.stream("in", ROWS).select_key(lambda key, _value: key[0])
+    by_letter.repartition(Repartitioned(STRING, LONG, name="again")).to("t0", OUT)
+    return builder.build()
+
+
+def test_a_gate_completes_what_a_worker_has_left_between_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for version in CODES:
+        monkeypatch.setitem(CODES, version, again)
+    with Cluster(seed=2) as cluster:
+        scene = Scene(cluster, (Step("map", ("t0",), "t1"),))
+        scene.pay(*FIRST)
+        scene.run()
+        release = scene.release().start().reprocess()
+        for version in CODES:
+            cluster.input_topic(f"payments-{version}-again-repartition", STRING, LONG).pipe_input("a", 5, timestamp=1)
+        release.gate().cut()
+        assert (scene.tables()["t0"]["a"], scene.tables()["t1"]["a"]) == (5, 6)

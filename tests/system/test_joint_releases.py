@@ -111,10 +111,10 @@ def drawn(chosen: random.Random) -> tuple[Step, ...]:
     for number in range(1, chosen.randint(1, 3) + 1):
         names = ["t0", *(step.writes for step in steps)]
         kind = chosen.choice(
-            ["map", "filter", "copy", "to a table", "group", "count", *(["join"] * 3 if steps else [])]
+            ["map", "filter", "copy", "to a table", "group", "count", "minutes", *(["join"] * 3 if steps else [])]
         )
-        # How many updates a join sends depends on the order of records of several partitions.
-        reads = ["t0"] if kind == "count" else chosen.sample(names, 2 if kind == "join" else 1)
+        # How many updates a join sends, and which are late, depends on the order of records of several partitions.
+        reads = ["t0"] if kind in {"count", "minutes"} else chosen.sample(names, 2 if kind == "join" else 1)
         steps.append(Step(kind, tuple(reads), f"t{number}"))
     return tuple(steps)
 

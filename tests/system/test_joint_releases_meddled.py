@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from riverrun import LONG, STRING, Repartitioned
-from riverrun.errors import ApprovalNeededError, ReleaseError, TopicError, UnderWayError
-from riverrun.hosting.release import ReleaseStep
+from riverrun.errors import ApprovalNeededError, ReleaseError, StreamsError, TopicError, UnderWayError
+from riverrun.hosting.release import ABORT, SETTLED, SWITCHING, ReleaseStep
 from riverrun.kafka.admin import Admin
 from riverrun.project.joint_release import JointRelease
 from riverrun.records import TopicPartition
 from riverrun.testing import Cluster
+from tests.depth import depth
 from tests.system.test_joint_releases import (
     CHAIN,
     CODES,
     FIRST,
     MINUTE,
     SECOND,
+    UNCACHED,
     KilledAt,
     Scene,
     computed,
@@ -281,3 +284,85 @@ def test_a_gate_completes_what_a_worker_has_left_between_its_parts(monkeypatch: 
             cluster.input_topic(f"payments-{version}-again-repartition", STRING, LONG).pipe_input("a", 5, timestamp=1)
         release.gate().cut()
         assert (scene.tables()["t0"]["a"], scene.tables()["t1"]["a"]) == (5, 6)
+
+
+def test_a_switch_needs_exactly_once_whatever_the_settings_were_at_the_start(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.release().start().reprocess().gate()
+    with monkeypatch.context() as changed:
+        changed.setitem(UNCACHED, "processing.guarantee", "at_least_once")
+        with pytest.raises(ReleaseError, match=r"payments runs at least once: .*\n.*exactly_once_v2"):
+            scene.release().cut()
+    scene.release().cut()
+
+
+MIXED = (
+    (Step("map", ("t0",), "t1"), Step("group", ("t1",), "t2")),
+    (Step("filter", ("t0",), "t1"), Step("map", ("t0",), "t2"), Step("join", ("t1", "t2"), "t3")),
+    (Step("to a table", ("t0",), "t1"), Step("copy", ("t1",), "t2")),
+)
+ALONE = ("start", "reprocess", "gate", "cut", "rollback", "abort", "retire")
+TOGETHER = ("plan", "start", "reprocess", "gate", "cut", "rollback", "abort")
+
+
+def any_command(scene: Scene, chosen: random.Random) -> Callable[[], object]:
+    """Return a joint release or a way back, or any step, run or reset of one or more applications: it may be refused."""
+    project, apps = scene.declared("v1"), [*scene.project.apps]
+    name, hosted = chosen.choice(apps), chosen.choice([None, "v1", "v2"])
+    version = "v1" if records(scene)["payments"].live == "v2" else "v2"
+    together, some = scene.release(version), dict.fromkeys(chosen.sample(apps, 2), version)
+    app, state = project.app(name, version=hosted), project.app(name, version=hosted).state
+    commands = {
+        lambda: together.take_through("cut"): 8,
+        scene.release(records(scene)["payments"].live).rollback: 3,
+        getattr(together, chosen.choice(TOGETHER)): 3,
+        getattr(project.joint_release(some), chosen.choice(TOGETHER)): 2,
+        getattr(app.release(version), chosen.choice(ALONE)): 3,
+        app.run: 3,
+        lambda: state.reset(state.plan_reset()): 1,
+    }
+    return chosen.choices([*commands], [*commands.values()])[0]
+
+
+def settle(scene: Scene) -> None:
+    """Complete or give up every release, by the commands that their records name, and process everything."""
+    while busy := [each for each in records(scene).values() if each.step not in SETTLED]:
+        action = SWITCHING.get(busy[0].step, ABORT).name
+        project, release = scene.declared("v1"), busy[0]
+        alone = project.app(release.app).release(release.candidate)
+        getattr(project.joint_release(release.joint) if release.joint else alone, action)()
+    for name in scene.project.apps:
+        scene.declared("v1").app(name).run()
+
+
+def require_agreement(scene: Scene, paid: list[tuple[Any, Any]]) -> None:
+    """Compare all tables with those that follow from all payments, `paid` and later ones."""
+    paid += scene.cluster.output_topic("in", STRING, LONG).read_key_values_to_list()
+    factor, dropped = {"v1": (2, 1), "v2": (5, 2)}[records(scene)["payments"].live]
+    expected = {"t0": {key: value * factor for key, value in paid if value % 4 != dropped}}
+    for step in scene.steps:
+        expected[step.writes] = step.expected(expected)
+    assert scene.tables() == expected
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(depth(1, 100)))
+def test_commands_in_any_order_leave_tables_that_agree(seed: int) -> None:
+    chosen, paid = random.Random(seed), list[tuple[Any, Any]]()
+    with Cluster(seed=seed) as cluster:
+        scene = Scene(cluster, chosen.choice(MIXED))
+        scene.pay(*FIRST)
+        scene.run()
+        for minute in range(6, 15):
+            cluster.brokers.faults = KilledAt(cluster, chosen.choice([0, 0, chosen.randrange(1, 3000)]))
+            operator = cluster.start("operator", any_command(scene, chosen))
+            ended(scene, operator)
+            assert isinstance(operator.error, StreamsError | None)
+            # Brokers do not know at once that a host has died.
+            cluster.advance(MINUTE)
+            if chosen.random() < 0.5:
+                scene.pay(range(minute, minute + 1), minute)
+            if chosen.random() < 0.3 or minute == 14:
+                settle(scene)
+                require_agreement(scene, paid)

@@ -388,6 +388,8 @@ class JointReleaser:
 
     def _still(self, releases: Mapping[str, Release], way: _Direction) -> dict[str, _Pair]:
         """Bring all versions to where they are compared, from above, and make sure that they stay there."""
+        # Settings may have changed since the start.
+        require_exactly_once(self._members)
         if running := [*self._running(releases, way)]:
             hint = "Stop these workers and runs, then try again. One that died counts until its session times out."
             raise UnderWayError("; ".join(running), hint=hint)

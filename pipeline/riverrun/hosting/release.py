@@ -281,6 +281,15 @@ class Release:
         """Return the command of an action, with all applications that take it together."""
         return joint_command(action.name, self.joint) if self.joint else action.command(self.app, argument)
 
+    def hint_of_other_code(self, version: str) -> str:
+        """Return the hint for a version whose code has changed since the release was planned."""
+        if self.joint and self.step in BEGUN:
+            return f"{self.command(ABORT)} gives the joint release up; then start it again."
+        again = START.command(self.app, version)
+        if version == self.candidate and self.step is not ReleaseStep.ROLLED_BACK:
+            return f"{again} begins it again."
+        return f"Restore its code of that time, or release {version} again: {again} computes it from scratch."
+
     def require_alone(self, action: Action) -> None:
         """Make sure that a step concerns no other application: one of a joint release is taken with all of them."""
         if self.joint:

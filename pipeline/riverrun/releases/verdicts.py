@@ -17,7 +17,6 @@ from riverrun.errors import ApprovalNeededError, ReleaseError
 from riverrun.hosting.release import APPROVE, GATE
 from riverrun.processor.handlers import DropReason
 from riverrun.records import counted
-from riverrun.releases.versions import hint_of_other_code
 from riverrun.spark.runs import DONE
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def require_valid(release: Release, now: Now) -> None:
     for version, digest in now.digests.items():
         if verdict.digests.get(version) != digest:
             message = f"{app}: the code of {version} has changed since verdict {verdict.id}"
-            hint = hint_of_other_code(release, version) if version == now.candidate else again
+            hint = release.hint_of_other_code(version) if version == now.candidate else again
             raise ReleaseError(message, hint=hint)
     if verdict.suite != now.suite:
         raise ReleaseError(f"{app}: the expectations have changed since verdict {verdict.id}", hint=again)

@@ -17,7 +17,7 @@ from riverrun.hosting.inputs import input_lags, reset_offsets
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import ABORT, BEGUN, DELETED, RETIRE, START, ReleaseStep, staging_name
+from riverrun.hosting.release import ABORT, DELETED, RETIRE, ReleaseStep, staging_name
 from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import may_keep_letters
@@ -178,17 +178,7 @@ def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
 def other_code(release: Release, version: str, more: str = "") -> ReleaseError:
     """Make the error that a version's results are those of other code than its present one."""
     message = f"{release.app}: the code of {version} has changed since the release was planned"
-    return ReleaseError(message, hint=hint_of_other_code(release, version) + more)
-
-
-def hint_of_other_code(release: Release, version: str) -> str:
-    """Return the hint for a version whose code has changed since the release was planned."""
-    if release.joint and release.step in BEGUN:
-        return f"{release.command(ABORT)} gives the joint release up; then start it again."
-    again = START.command(release.app, version)
-    if version == release.candidate and release.step is not ReleaseStep.ROLLED_BACK:
-        return f"{again} begins it again."
-    return f"Restore its code of that time, or release {version} again: {again} computes it from scratch."
+    return ReleaseError(message, hint=release.hint_of_other_code(version) + more)
 
 
 def require_declared(config: AppConfig, version: str, role: str) -> None:

@@ -16,7 +16,7 @@ from riverrun.records import RAW_KEY, RAW_OFFSET, OffsetRange, TopicPartition, W
 from riverrun.releases.differ import Differ, everything
 from riverrun.releases.difference import Side, keyless
 from riverrun.releases.topology import logs, outputs, tables
-from riverrun.releases.versions import create_staging, grow_staging
+from riverrun.releases.versions import create_staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -142,8 +142,7 @@ class Corrections:
 
         If something still publishes (`is_settled` is false), this only leaves less to do for a later call.
         """
-        grow_staging(old)
-        create_staging(old)
+        create_staging(old, grows=True)
         for topic in tables(old.application):
             self._brought(old, topic, _staging_transactional_id(old, topic), mine, Side.NEW, is_settled=is_settled)
 

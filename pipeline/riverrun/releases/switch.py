@@ -18,7 +18,6 @@ from riverrun.hosting.barrier_coordinator import BarrierCoordinator
 from riverrun.hosting.ownership import fence_owners
 from riverrun.records import OffsetVector
 from riverrun.releases.corrections import Corrections
-from riverrun.releases.versions import grow_staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -126,8 +125,7 @@ class Switch:
     def _prepared(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
         """Do everything that is possible while both versions run, to shorten the pause."""
         # The old version writes to its staging topics from the switch on.
-        grow_staging(old)
-        self._versions.staged(old.version)
+        self._versions.staged(old.version, grows=True)
         if not self.barriers.is_running(new) and not self._versions.is_ahead(new, old):
             self._versions.follow(new, old)
         # The coordinator of a barrier that is still there has died.

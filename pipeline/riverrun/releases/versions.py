@@ -45,10 +45,11 @@ SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", **_ALL}, OutputKind.
 """Settings of topics that hold results which are not public, by the kind of the public topic."""
 
 
-def create_staging(connected: ConnectedApplication) -> dict[str, str]:
+def create_staging(connected: ConnectedApplication, *, grows: bool = False) -> dict[str, str]:
     """Create the staging topics of a version, each with as many partitions as its public topic.
 
-    Staging topics of tables are compacted. Those of logs keep every record.
+    Staging topics of tables are compacted. Those of logs keep every record. Those of the live version may have fewer partitions
+    since an earlier release: with `grows`, they get more, as by `grow_staging`.
     """
     admin, kinds = connected.admin, outputs(connected.application)
     admin.require(kinds, f"{connected.id} publishes to")
@@ -57,7 +58,12 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
     existing = admin.partitions(names[topic] for topic, output in kinds.items() if output.kind is OutputKind.LOG)
     for name in existing:
         _require_all_kept(connected, name)
-    _require_equal(connected, counts, names)
+    staging = admin.partitions(names.values())
+    if grows:
+        grown = _grown(names, counts | staging)
+        admin.add_partitions(grown)
+        staging |= grown
+    _require_equal(connected, counts, staging, names)
     admin.create_topics(TopicSpec(names[t], counts[t], SETTINGS[output.kind]) for t, output in kinds.items())
     return names
 
@@ -80,18 +86,19 @@ def grow_staging(live: ConnectedApplication) -> None:
     """
     names = {topic: staging_name(live.id, topic) for topic in outputs(live.application)}
     counts = live.admin.partitions({*names, *names.values()})
-    live.admin.add_partitions(
-        {
-            name: counts[topic]
-            for topic, name in names.items()
-            if counts.get(name, 0) < counts.get(topic, 0) and name in counts
-        }
-    )
+    live.admin.add_partitions(_grown(names, counts))
 
 
-def _require_equal(connected: ConnectedApplication, counts: Mapping[str, int], names: Mapping[str, str]) -> None:
+def _grown(names: Mapping[str, str], counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the staging topics that have fewer partitions than their public topics, with the number of these."""
+    both = {topic: name for topic, name in names.items() if topic in counts and name in counts}
+    return {name: counts[topic] for topic, name in both.items() if counts[name] < counts[topic]}
+
+
+def _require_equal(
+    connected: ConnectedApplication, counts: Mapping[str, int], staging: Mapping[str, int], names: Mapping[str, str]
+) -> None:
     """Make sure that staging topics have as many partitions as their public topics: keys would be in others."""
-    staging = connected.admin.partitions(names.values())
     for topic, name in names.items():
         if staging.get(name, counts[topic]) != counts[topic]:
             message = f"{topic} has {counts[topic]} partitions, and its staging topic {name} has {staging[name]}"
@@ -245,10 +252,10 @@ class Versions:
             if version not in known:
                 yield self.application(version)
 
-    def staged(self, version: str) -> ConnectedApplication:
-        """Return a version that publishes to its staging topics, including its dead letters."""
+    def staged(self, version: str, *, grows: bool = False) -> ConnectedApplication:
+        """Return a version that publishes to its staging topics, including its dead letters; `grows` as in `create_staging`."""
         found, streams = self.releasable(version), self._config.streams
-        published = create_staging(found)
+        published = create_staging(found, grows=grows)
         letters = None
         if may_keep_letters(streams):
             letters = create_letters(found, streams.errors_dead_letter_queue_topic_name)

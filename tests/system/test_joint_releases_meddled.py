@@ -197,7 +197,7 @@ def test_topics_whose_times_brokers_replace_are_refused(scene: Scene) -> None:
     scene.release().start().reprocess().gate()
 
 
-def test_times_in_staging_topics_are_those_of_records_whatever_brokers_do_by_default() -> None:
+def test_staging_topics_keep_times_of_records_whatever_the_default_of_brokers() -> None:
     after, later = computed(BY_MINUTE, "v2", FIRST, SECOND)
     with Cluster(seed=1, brokers={f"log.{name}": value for name, value in THEIR_TIME.items()}) as cluster:
         scene = Scene(cluster, BY_MINUTE)
@@ -253,7 +253,7 @@ def test_records_that_candidates_below_lack_need_an_approval() -> None:
         release.cut()
 
 
-def test_a_topic_between_applications_that_was_created_again_is_not_taken_for_the_one_that_was_read(
+def test_a_topic_between_applications_that_was_created_again_is_noticed(
     scene: Scene,
 ) -> None:
     release = scene.release().start().reprocess().gate()

@@ -399,7 +399,7 @@ class JointReleaser:
         return pairs
 
     def _running(self, releases: Mapping[str, Release], way: _Direction) -> Iterator[str]:
-        """Yield who processes a version of these applications, and where."""
+        """Yield a message for each version of these applications that is processed, with the hosts that process it."""
         for each in self._members:
             for version in each.pair(releases[each.app], way.new(releases[each.app])):
                 try:

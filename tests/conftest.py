@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import logging
 import os
 import signal
 import statistics
@@ -39,6 +40,12 @@ os.environ.setdefault("RIVERRUN_PREPARE_SPARK", "0")  # commands with a home of 
 
 CRASHED = pytest.StashKey[bool]()
 GUARD = pytest.StashKey[object]()
+
+
+@pytest.fixture(autouse=True)
+def level_of_logging() -> None:
+    """Begin with Python's level: Airflow sets another one when it is imported, and tests look at what is logged."""
+    logging.root.setLevel(logging.WARNING)
 
 
 @pytest.fixture(scope="session")

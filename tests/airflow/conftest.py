@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -22,11 +20,3 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environ = {**os.environ, "AIRFLOW_HOME": str(home)}
     subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=environ, check=True, capture_output=True)
     return home / "airflow.db"
-
-
-@pytest.fixture(autouse=True)
-def level_of_logging_as_before() -> Iterator[None]:
-    """Airflow sets the level of the root logger when it is imported; other tests of this process look at what is logged."""
-    level = logging.root.level
-    yield
-    logging.root.setLevel(level)

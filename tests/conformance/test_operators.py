@@ -386,10 +386,14 @@ def test_late_records_of_a_join_are_a_stream(host: Host) -> None:
 def test_look_ups_go_on_in_order_whichever_answer_comes_first(host: Host) -> None:
     async def answer(value: str) -> str:
         await asyncio.sleep((9 - int(value)) / 1000)
-        return f"{value}!"
+        return value
+
+    def marked(values: list[str]) -> list[str]:
+        return [f"{value}!" for value in values]
 
     def build(builder: StreamsBuilder) -> Topology:
-        answers = builder.stream(host.topic("in"), STRINGS).map_values_async(answer)
+        asked = builder.stream(host.topic("in"), STRINGS).map_values_async(answer)
+        answers = asked.map_values_in_batches(marked, max_records=4, max_wait=timedelta(milliseconds=5))
         joined = answers.group_by_key(Grouped(STRING, STRING)).reduce(lambda one, two: one + two)
         joined.to_stream().to(host.topic("out"), TEXT)
         return builder.build()

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 HANGS = timedelta(seconds=45)
 """The longest timeout: a test that waits for it has failed."""
 
+BATCHED = pytest.mark.parametrize("is_batched", [False, True], ids=["each", "in batches"])
+
 SCRIPT = """
 import sys, os
 sys.path[:0] = sys.argv[1].split(os.pathsep)
@@ -46,10 +48,14 @@ unique, servers, state = sys.argv[2:]
 
 async def fetch(value):
     await asyncio.sleep(int(value) % 7 / 1000)
-    return value + "!"
+    return value
+
+def marked(values):
+    return [value + "!" for value in values]
 
 builder = StreamsBuilder()
-builder.stream(f"{unique}.in", Consumed(STRING, STRING)).map_values_async(fetch).to(f"{unique}.out", Produced(STRING, STRING))
+asked = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).map_values_async(fetch)
+asked.map_values_in_batches(marked, max_records=50).to(f"{unique}.out", Produced(STRING, STRING))
 config = AppConfig(unique, "x:y", streams=StreamsConfig(commit_interval_ms=20))
 application = Application(config, "v1", builder.build(), Kafka({"bootstrap.servers": servers}), Path(state))
 worker = Worker(application, on_state=lambda s: print(s.value, flush=True))
@@ -58,11 +64,20 @@ worker.run()
 """
 
 
-def looking(unique: str, fetch: Callable[..., Any], **options: Any) -> Callable[[StreamsBuilder], Topology]:
+def looking(
+    unique: str, fetch: Callable[..., Any], *, is_batched: bool = False, **options: Any
+) -> Callable[[StreamsBuilder], Topology]:
     """`in`, looked up, to `out`, and the number of records of each value to `counts`."""
 
+    async def fetch_all(values: list[str]) -> list[Any]:
+        return await asyncio.gather(*map(fetch, values))
+
     def build(builder: StreamsBuilder) -> Topology:
-        answers = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).map_values_async(fetch, **options)
+        stream = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+        if is_batched:
+            answers = stream.map_values_in_batches(fetch_all, max_records=7, **options)
+        else:
+            answers = stream.map_values_async(fetch, **options)
         answers.to(f"{unique}.out", Produced(STRING, STRING))
         counts = answers.group_by_key(Grouped(STRING, STRING)).count().to_stream().map_values(str)
         counts.to(f"{unique}.counts", Produced(STRING, STRING))
@@ -99,8 +114,11 @@ def broker(any_broker: Broker) -> Broker:
     return any_broker
 
 
-def test_a_worker_and_a_bounded_run_continue_each_others_look_ups(broker: Broker, unique: str, tmp_path: Path) -> None:
-    build = looking(unique, answer)
+@BATCHED
+def test_a_worker_and_a_bounded_run_continue_each_others_look_ups(
+    broker: Broker, unique: str, tmp_path: Path, is_batched: bool
+) -> None:
+    build = looking(unique, answer, is_batched=is_batched)
     app = broker.application(unique, build(StreamsBuilder()), tmp_path, commit_interval_ms=20)
     written(broker, unique, 500, partitions=2)
     Worker(app).run(until_caught_up=True)
@@ -206,7 +224,10 @@ def test_look_ups_of_a_task_that_moves_are_cancelled_or_committed(broker: Broker
     assert answers(broker, unique) == whole
 
 
-def test_a_worker_that_is_fenced_between_look_ups_doubles_nothing(broker: Broker, unique: str, tmp_path: Path) -> None:
+@BATCHED
+def test_a_worker_that_is_fenced_between_look_ups_doubles_nothing(
+    broker: Broker, unique: str, tmp_path: Path, is_batched: bool
+) -> None:
     asked, cancelled = threading.Event(), threading.Event()
 
     async def hang_at_20(value: str) -> str:
@@ -220,11 +241,8 @@ def test_a_worker_that_is_fenced_between_look_ups_doubles_nothing(broker: Broker
             raise
 
     written(broker, unique, 60)
-    fenced = Worker(
-        broker.application(
-            unique, looking(unique, hang_at_20, timeout=HANGS)(StreamsBuilder()), tmp_path / "a", commit_interval_ms=20
-        )
-    )
+    hanging = looking(unique, hang_at_20, is_batched=is_batched, timeout=HANGS / 2)
+    fenced = Worker(broker.application(unique, hanging(StreamsBuilder()), tmp_path / "a", commit_interval_ms=20))
     ends: list[StreamsError] = []
 
     def run_until_fenced() -> None:
@@ -246,7 +264,11 @@ def test_a_worker_that_is_fenced_between_look_ups_doubles_nothing(broker: Broker
     assert answers(broker, unique) == {b"0": list(range(60))}
 
 
-def test_a_record_whose_look_up_fails_becomes_a_dead_letter(broker: Broker, unique: str, tmp_path: Path) -> None:
+@BATCHED
+@pytest.mark.parametrize(("handler", "reason"), [("continue", "processing-failed"), ("set-aside", "set-aside")])
+def test_a_record_whose_look_up_fails_becomes_a_dead_letter(
+    broker: Broker, unique: str, tmp_path: Path, is_batched: bool, handler: str, reason: str
+) -> None:
     tried = []
 
     async def fetch(value: str) -> str:
@@ -257,18 +279,20 @@ def test_a_record_whose_look_up_fails_becomes_a_dead_letter(broker: Broker, uniq
         return await answer(value)
 
     written(broker, unique, 10)
-    build = looking(unique, fetch, retry=Retry(attempts=2, backoff=timedelta(milliseconds=1)))
+    retry = Retry(attempts=2, backoff=timedelta(milliseconds=1))
+    build = looking(unique, fetch, is_batched=is_batched, retry=retry)
     app = broker.application(
         unique,
         build(StreamsBuilder()),
         tmp_path,
-        processing_exception_handler="continue",
+        processing_exception_handler=handler,
         errors_dead_letter_queue_topic_name=f"{unique}.letters",
     )
     summary = Worker(app).run(until_caught_up=True)
-    assert summary.dropped == {"processing-failed": 2}
+    assert summary.dropped == {reason: 2}
     assert answers(broker, unique) == {b"0": [0, 1, 2, 4, 5, 6, 8, 9]}
     letters = broker.read(f"{unique}.letters")
     assert [(letter.key, letter.value, letter.timestamp) for letter in letters] == [(b"0", b"3", 4), (b"0", b"7", 8)]
     assert dict(letters[1].headers)["__streams.errors.offset"] == b"7"
-    assert sorted(tried) == sorted([*map(str, range(10)), "3", "7"])
+    if handler == "continue" and not is_batched:
+        assert sorted(tried) == sorted([*map(str, range(10)), "3", "7"])

@@ -83,8 +83,18 @@ async def prices_of(_id: str, order: Order) -> list[float]:
     return [float(order.amount)]
 
 
+def users_of(orders: list[Order]) -> list[str]:
+    return [order.user for order in orders]
+
+
+async def amounts_of(_ids: list[str], orders: list[Order]) -> tuple[int, ...]:
+    return tuple(order.amount for order in orders)
+
+
 assert_type(orders.map_values_async(price_of), KStream[str, float])
 assert_type(orders.map_values_async(user_of), KStream[str, str])
+assert_type(orders.map_values_in_batches(users_of, max_records=9, max_wait=timedelta(1)), KStream[str, str])
+assert_type(orders.map_values_in_batches(amounts_of), KStream[str, int])
 assert_type(orders.flat_map_values_async(prices_of, retry=Retry(attempts=2)), KStream[str, float])
 assert_type(CachedLookup(price_of, timedelta(1)), CachedLookup[Order, float])
 first_orders = orders.deduplicate(timedelta(1), by=lambda _id, order: order.amount, materialized=Materialized(LONG))

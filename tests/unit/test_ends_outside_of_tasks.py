@@ -240,7 +240,8 @@ OUTAGES_ELSEWHERE = {
     "project/members.py:graph_of",  # shown as what is unknown
     "quality/gate.py:validated",  # an action that tells others of the result
     "runtime/context.py:_message",  # shown
-    "runtime/event_loop.py:_fly",  # raised when the record is forwarded
+    "runtime/event_loop.py:_failure",  # raised when the record is forwarded
+    "runtime/event_loop.py:_fly",  # as above
     "runtime/event_loop.py:attempts",  # tried again
     "service/query_computing.py:answer",  # answered with 503
     "service/query_computing.py:follow",  # as above
@@ -282,7 +283,7 @@ def lets_outages_pass(tried: ast.Try) -> bool:
     if "USER_ERRORS" not in dict(handlers):
         return True
     for caught, handler in handlers:
-        if re.search("BrokerError|RegistryError|StreamsError|_NOT_THE_USERS", caught):
+        if re.search("BrokerError|RegistryError|StreamsError|NOT_THE_USERS", caught):
             return any(isinstance(node, ast.Raise) for node in ast.walk(handler))
         if caught == "USER_ERRORS":
             return (

@@ -172,6 +172,7 @@ def _windows(given: object) -> str | None:
 
 WINDOWS = Kind("windows", _windows)
 FETCH = function("value", "key, value", awaits=True)
+BATCH_FETCH = function("values", "keys, values", awaits=True)
 RETRY = optional(
     one_of("Retry", wanted="a Retry", hint=lambda given: f"Retry(attempts={given})" if isinstance(given, int) else None)
 )

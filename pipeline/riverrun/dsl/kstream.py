@@ -16,6 +16,7 @@ from riverrun.dsl.deduplication import DEDUPLICATE, Repetitions, drop_repetition
 from riverrun.dsl.grouped_streams import KGroupedStream
 from riverrun.dsl.grouping import Grouping
 from riverrun.dsl.kinds import (
+    BATCH_FETCH,
     FETCH,
     JOIN_WINDOWS,
     PATTERN,
@@ -61,7 +62,7 @@ from riverrun.operators.stateless import (
     Print,
 )
 from riverrun.processor.api import FixedKeyRecord
-from riverrun.processor.lookups import Lookup
+from riverrun.processor.lookups import Batches, Lookup
 from riverrun.processor.suppliers import PROCESSOR, check_supplier, supplied
 from riverrun.serde.windowed import with_ends_of
 from riverrun.topology.assembly import add_operator
@@ -90,6 +91,10 @@ KO = TypeVar("KO")
 
 _LOOKUP_TIMEOUT = timedelta(seconds=10)
 _MOST_IN_FLIGHT = 100
+_MOST_IN_BATCH = 100
+# Three attempts, with the waits between them, are within the limit of a batch.
+_BATCH_TIMEOUT = timedelta(seconds=4)
+_NO_WAIT = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +316,86 @@ class KStream(Generic[K, V]):
         )
         return self._with_values(node)
 
+    @overload
+    def map_values_in_batches(
+        self,
+        fetch: Callable[[list[V]], Awaitable[list[V2] | tuple[V2, ...]]]
+        | Callable[[list[K], list[V]], Awaitable[list[V2] | tuple[V2, ...]]],
+        *,
+        max_records: int = ...,
+        max_wait: timedelta = ...,
+        timeout: timedelta = ...,
+        retry: Retry | None = ...,
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def map_values_in_batches(
+        self,
+        fetch: Callable[[list[V]], list[V2] | tuple[V2, ...]] | Callable[[list[K], list[V]], list[V2] | tuple[V2, ...]],
+        *,
+        max_records: int = ...,
+        max_wait: timedelta = ...,
+        timeout: timedelta = ...,
+        retry: Retry | None = ...,
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @checked(fetch=BATCH_FETCH, max_records=NUMBER, max_wait=DURATION, timeout=DURATION, retry=RETRY)
+    def map_values_in_batches(
+        self,
+        fetch: Callable[..., Any],
+        *,
+        max_records: int = _MOST_IN_BATCH,
+        max_wait: timedelta = _NO_WAIT,
+        timeout: timedelta = _BATCH_TIMEOUT,
+        retry: Retry | None = None,
+        named: Named | None = None,
+    ) -> KStream[K, Any]:
+        """Replace each value by a result of a function that takes many values at a time, such as a model or a database.
+
+        Results are those of `map_values`, on every host, whichever records share a call. A task makes one call at a time, and
+        collects the next batch meanwhile. A commit waits for all records before it. Discards the value serde.
+
+        If a call fails after its last attempt, each half of its records is asked for by itself, and so on. Only records that
+        fail alone go to `processing.exception.handler`. This takes no more than 22.5 s for each batch.
+
+        >>> from riverrun import LONG, STRING, Consumed, StreamsBuilder
+        >>> from riverrun.testing import TopologyTestDriver
+        >>> def lengths_of(words):
+        ...     return [len(word) for word in words]  # in production: model.predict(words).tolist()
+        >>> builder = StreamsBuilder()
+        >>> words = builder.stream("words", Consumed(STRING, STRING))
+        >>> words.map_values_in_batches(lengths_of).to("lengths", Produced(STRING, LONG))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input_topic("words", STRING, STRING).pipe_value_list(["to", "be"])
+        ...     driver.output_topic("lengths", STRING, LONG).read_values_to_list()
+        [2, 2]
+
+        Args:
+            fetch: A function of `(values)` or `(keys, values)`, which returns a list: the result of each value, in their order.
+                Either a coroutine function, or a blocking one, which is called in a thread. It runs outside of transactions:
+                after a failure it is called again.
+            max_records: Most records of a call, from 1 to 10,000.
+            max_wait: How long the first record of a call may wait for others; defaults to no time. A call then takes what is at
+                hand, and what has come during the call before. A commit ends the wait.
+            timeout: How long an attempt may take; defaults to 4 s.
+            retry: How often to try; by default once.
+            named: Name of the node.
+
+        Raises:
+            TopologyError: If a limit is out of range.
+        """
+        lookup = Lookup.of(fetch, with_key(fetch), timeout, retry, Batches.of(max_records, max_wait))
+        node = self._append(
+            "KSTREAM-MAPVALUESINBATCHES-",
+            named,
+            lambda: StreamLookup(lookup, is_ordered=True, is_flat=False),
+            fetch,
+            lineage=Lineage.KEPT,
+        )
+        return self._with_values(node)
+
     @checked(mapper=function("key, value"))
     def select_key(self, mapper: Callable[[K, V], K2 | None], *, named: Named | None = None) -> KStream[K2, V]:
         """Replace each key by `mapper(key, value)`. Discards the key serde."""
@@ -403,6 +488,7 @@ class KStream(Generic[K, V]):
         *,
         within: timedelta,
         grace: timedelta,
+        grouped: Grouped[K, V] | None = None,
         late: Callable[[KStream[K, V]], object] | None = None,
         materialized: Materialized[K, dict[str, list[V]]] | None = None,
         named: Named | None = None,
@@ -429,6 +515,7 @@ class KStream(Generic[K, V]):
             pattern: What to find.
             within: How long a match may take: all of its records come less than that after the first one.
             grace: How far a record may lag behind stream time; one that lags by more is dropped, and counts as late.
+            grouped: Serdes of keys and records; default: the stream's. Its name is that of the repartition topic.
             late: Called with the stream of late records.
             materialized: The serde of results, and the options of the store, which has the records that may belong to a match.
             named: Name of the node, and of the repartition topic if there is one.
@@ -438,15 +525,17 @@ class KStream(Generic[K, V]):
         """
         match, name = Match.of(pattern, within, grace), name_of(named)
         options: Materialized[K, dict[str, list[V]]] = materialized or Materialized()
-        stream = self
+        groups: Grouped[K, V] = grouped or Grouped()
+        keys, values = options.key_serde or groups.key_serde or self._key_serde, groups.value_serde or self._value_serde
+        stream = replace(self, _key_serde=keys, _value_serde=values)
         if self._repartition_required:
-            prefix = name or self._plan.processor_name(MATCH)
-            option = "repartition() before it"
-            stream = self._repartitioned(prefix, options.key_serde, None, is_named=name is not None, option=option)
+            topic = groups.name or name
+            prefix = topic or self._plan.processor_name(MATCH)
+            stream = self._repartitioned(prefix, keys, values, is_named=topic is not None, option="grouped")
         store_name = self._plan.table_name(options, MATCH)
         node = self._plan.processor_name(MATCH, name)
-        values = values_of(self._value_serde, store_name)
-        stores = match.stores(self._plan, store_name, options, stream._key_serde, values)  # noqa: SLF001 - the same class
+        values = values_of(values, store_name)
+        stores = match.stores(self._plan, store_name, options, keys, values)
         match.operator(stores, values)  # mistakes in the pattern are noticed here
         parent = stream._node  # noqa: SLF001
 

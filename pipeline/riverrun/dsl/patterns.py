@@ -218,4 +218,4 @@ def results_serde(options: Materialized[Any, Any], values: Serde[Any]) -> Serde[
 
 def values_of(stream: Serde[Any] | None, store: str) -> Serde[Any]:
     """Return the serde of the stream's values, which the store needs."""
-    return serde_of(stream, "values", f"store {store}", "repartition() before it")
+    return serde_of(stream, "values", f"store {store}", "match: grouped")

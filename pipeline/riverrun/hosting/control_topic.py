@@ -232,7 +232,7 @@ class ReleaseRegistry:
     def elsewhere(self, app: str, version: str) -> Mapping[str, str] | None:
         """Return the topics that a version reads in place of public ones (`Release.elsewhere`), by the record last seen here.
 
-        Steps load versions several times. Whoever takes a task over makes sure that the topics are still these.
+        Steps load versions several times. A task makes sure that the topics are still these when it is taken over.
         """
         release = self._known[app] if app in self._known else self.find(app)
         return None if release is None else release.elsewhere(version)

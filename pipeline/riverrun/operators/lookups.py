@@ -1,4 +1,4 @@
-"""Looks up values in a service or a database, many records at a time (`KStream.map_values_async`).
+"""Looks up values in a service or a database, many records at a time (`KStream.map_values_async`, `map_values_in_batches`).
 
 The records wait here. `runtime.lookups` decides which one is forwarded next, in the thread of the task.
 """
@@ -98,6 +98,10 @@ class StreamLookup:
         self._queue: deque[PendingRecord] = deque()
         self._lanes = _Lanes()
         self._unstarted: deque[PendingRecord] = deque()
+        self._since_ms = 0
+        """When the first one of these came, ms."""
+        self._last_called: PendingLookup | None = None
+        self._most_of_call = 1 if lookup.batches is None else lookup.batches.max_records
         self._pending = 0
         self._order = LookupOrder()
         self._counts = LookupCounts()
@@ -140,11 +144,10 @@ class StreamLookup:
             self._lanes.add(record)
             flight.landed = self._landing(record)
         self._pending += 1
-        # The task takes no record if there is no room, but one record may have become several.
-        if self._pending - len(self._unstarted) <= self.lookup.max_in_flight:
-            self._executor.start(flight)
-        else:
-            self._unstarted.append(record)
+        if self.lookup.batches is not None and not self._unstarted:
+            self._since_ms = context.current_system_time_ms()
+        self._unstarted.append(record)
+        self._call(self._most_of_call)
 
     @property
     def pending(self) -> int:
@@ -173,9 +176,22 @@ class StreamLookup:
         else:
             self._lanes.remove(record)
         self._pending -= 1
-        if self._unstarted:
-            self._executor.start(self._unstarted.popleft().flight)
+        self._call(self._most_of_call)
         self._current = record
+
+    def call_for_waiting(self, now_ms: int, *, is_urgent: bool) -> None:
+        """Call for records that wait for others of their batch, if they have waited long enough, or it is urgent."""
+        if is_urgent or self.left_ms(now_ms) == 0:
+            self._call(1)
+
+    def left_ms(self, now_ms: int) -> int | None:
+        """Return how long records may still wait for others of their batch, ms; None if none wait for that."""
+        batches = self.lookup.batches
+        if batches is None or not self._unstarted or not self._may_call:
+            return None
+        waited_ms = now_ms - self._since_ms
+        # Negative if the clock was set back.
+        return batches.max_wait_ms - waited_ms if 0 <= waited_ms < batches.max_wait_ms else 0
 
     def finish(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ARG002 - a processing function
         """Forward the taken record, or raise the failure of its look-up."""
@@ -195,6 +211,22 @@ class StreamLookup:
             self._executor.cancel([record.flight for record in started])
         self._threads.shutdown()
 
+    @property
+    def _may_call(self) -> bool:
+        if self.lookup.batches is None:
+            # The task takes no record if there is no room, but one record may have become several.
+            return self._pending - len(self._unstarted) < self.lookup.max_in_flight
+        # One call at a time: meanwhile the next batch gathers.
+        return self._last_called is None or self._last_called.is_done
+
+    def _call(self, least: int) -> None:
+        """Start the calls that may be made for at least so many records each."""
+        while len(self._unstarted) >= least and self._may_call:
+            most = min(self._most_of_call, len(self._unstarted))
+            flights = [self._unstarted.popleft().flight for _ in range(most)]
+            self._last_called = flights[-1]
+            self._executor.start(flights)
+
     def _waiting(self) -> Iterable[PendingRecord]:
         return [*self._queue, *(record for lane in self._lanes.by_key.values() for record in lane)]
 
@@ -211,6 +243,7 @@ def latency_sensor(metrics: StreamsMetrics, node: str, counts: LookupCounts, wai
     stats: dict[str, tuple[MeasurableStat, str]] = {
         "in-flight": (Measured(lambda: counts.in_flight), "Look-ups on their way"),
         "waiting": (Measured(waiting), "Records that wait for their look-up, or behind a record that does"),
+        "call-total": (MeasuredTotal(lambda: counts.calls), "Calls of the function, each for one record or a batch"),
         "failure-total": (MeasuredTotal(lambda: counts.failures), "Look-ups that failed after their last attempt"),
         "retry-total": (MeasuredTotal(lambda: counts.retries), "Attempts after the first one of a look-up"),
         "timeout-total": (MeasuredTotal(lambda: counts.timeouts), "Attempts without an answer in time"),

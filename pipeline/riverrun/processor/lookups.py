@@ -19,7 +19,7 @@ from riverrun.windows import millis
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Iterable, Sized
+    from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
     from concurrent.futures import Executor
 
 K = TypeVar("K")
@@ -29,6 +29,8 @@ _MOST_ATTEMPTS = 100
 _MOST_IN_FLIGHT = 10_000
 # With all attempts: a commit waits for a look-up, and brokers end a transaction after 60 s.
 _LONGEST_SECONDS = 45.0
+# One batch is under way and one gathers: a commit waits for both.
+_BATCHES_AT_A_TIME = 2
 
 
 def _error_classes(given: Any) -> str | None:
@@ -97,15 +99,36 @@ ONCE = Retry(attempts=1)
 
 
 @dataclass(frozen=True, slots=True)
+class Batches:
+    """Limits of calls that look up several records each.
+
+    Args:
+        max_records: Most records of a call.
+        max_wait_ms: How long the first record of a call may wait for others, ms.
+    """
+
+    max_records: int
+    max_wait_ms: int
+
+    @classmethod
+    def of(cls, max_records: int, max_wait: timedelta) -> Batches:
+        """Return batches within the limits."""
+        if isinstance(max_records, bool) or not 1 <= max_records <= _MOST_IN_FLIGHT:
+            raise TopologyError(f"max_records must be from 1 to {_MOST_IN_FLIGHT}, not {max_records}")
+        return cls(max_records, millis(max_wait, "max_wait"))
+
+
+@dataclass(frozen=True, slots=True)
 class Lookup:
     """Describes what one operator looks up, and how.
 
     Args:
-        fetch: `(key, value) -> result`, or a coroutine function.
+        fetch: `(key, value) -> result`, or a coroutine function. With batches, it takes and returns lists.
         is_blocking: Whether `fetch` has to be called in a thread.
         timeout_s: How long an attempt may take, s.
         max_in_flight: Most look-ups of a task at a time.
         function: The user's function, of the value, or of key and value.
+        batches: Limits of calls for several records; None if each record has a call.
     """
 
     fetch: Callable[[Any, Any], Any]
@@ -114,11 +137,22 @@ class Lookup:
     retry: Retry
     max_in_flight: int
     function: Callable[..., Any]
+    batches: Batches | None = None
 
     @property
     def takes_key(self) -> bool:
         """Return whether the user's function takes the key as well."""
         return self.function is self.fetch
+
+    @property
+    def longest_seconds(self) -> float:
+        """Return the longest time of a call with all its attempts, s."""
+        return self.retry.attempts * self.timeout_s + self.retry.longest_seconds
+
+    @property
+    def limit_seconds(self) -> float:
+        """Return how long a call may take at most, with all that is tried again, s."""
+        return _LONGEST_SECONDS if self.batches is None else _LONGEST_SECONDS / _BATCHES_AT_A_TIME
 
     @classmethod
     def of(
@@ -127,20 +161,25 @@ class Lookup:
         taking_key: Callable[[Any, Any], Any],
         timeout: timedelta,
         retry: Retry | None,
-        max_in_flight: int,
+        most: int | Batches,
     ) -> Lookup:
-        """Return a look-up within the limits; `taking_key` calls `fetch` with key and value."""
-        if isinstance(max_in_flight, bool) or not 1 <= max_in_flight <= _MOST_IN_FLIGHT:
+        """Return a look-up within the limits; `taking_key` calls `fetch` with key and value, `most` is `max_in_flight`."""
+        batches = most if isinstance(most, Batches) else None
+        max_in_flight = most.max_records * _BATCHES_AT_A_TIME if isinstance(most, Batches) else most
+        if batches is None and (isinstance(max_in_flight, bool) or not 1 <= max_in_flight <= _MOST_IN_FLIGHT):
             raise TopologyError(f"max_in_flight must be from 1 to {_MOST_IN_FLIGHT}, not {max_in_flight}")
         if millis(timeout, "timeout") < 1:
             raise TopologyError("timeout must be at least 1 ms")
-        chosen = retry or ONCE
-        longest_s = chosen.attempts * timeout.total_seconds() + chosen.longest_seconds
-        if longest_s > _LONGEST_SECONDS:
-            message = f"A look-up may take {longest_s:g} s: timeout, times attempts, plus waits between them"
-            hint = f"A commit waits for it, so it may take {_LONGEST_SECONDS:g} s at most."
+        is_blocking, timeout_s = not is_coroutine_function(fetch), timeout.total_seconds()
+        lookup = cls(taking_key, is_blocking, timeout_s, retry or ONCE, max_in_flight, fetch, batches=batches)
+        if lookup.longest_seconds > lookup.limit_seconds:
+            message = (
+                f"A look-up may take {lookup.longest_seconds:g} s: timeout, times attempts, plus waits between them"
+            )
+            waited_for = "it" if batches is None else "two batches"
+            hint = f"A commit waits for {waited_for}, so it may take {lookup.limit_seconds:g} s at most."
             raise TopologyError(message, hint=hint)
-        return cls(taking_key, not is_coroutine_function(fetch), timeout.total_seconds(), chosen, max_in_flight, fetch)
+        return lookup
 
 
 def is_coroutine_function(function: Any) -> bool:
@@ -155,6 +194,7 @@ class LookupCounts:
     """Counts what the look-ups of one operator do, in the thread of the event loop.
 
     Args:
+        calls: Calls of the function.
         failures: Look-ups that failed after their last attempt.
         retries: Attempts after the first one.
         timeouts: Attempts that took too long.
@@ -164,6 +204,7 @@ class LookupCounts:
     """
 
     in_flight: int = 0
+    calls: int = 0
     failures: int = 0
     retries: int = 0
     timeouts: int = 0
@@ -216,8 +257,8 @@ class LookupExecutor(Protocol):
     def finished(self) -> int:
         """Number of look-ups that have finished so far."""
 
-    def start(self, flight: PendingLookup) -> None:
-        """Start a look-up."""
+    def start(self, flights: Sequence[PendingLookup]) -> None:
+        """Start a look-up, or several that share a call."""
 
     def wait(self, seen: int, timeout_s: float) -> None:
         """Wait until more look-ups have finished than `seen`, or the time (s) is up."""

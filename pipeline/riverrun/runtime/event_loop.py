@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS, ProcessingError, as_exception
 from riverrun.processor.lookups import COUNTS
+from riverrun.runtime.failures import NOT_THE_USERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from riverrun.processor.lookups import LookupExecutor, PendingLookup
 
@@ -91,12 +92,12 @@ class LookupLoop(asyncio.SelectorEventLoop):
         return super().run_in_executor(executor or self._daemons, func, *args)
 
 
-async def attempts(flight: PendingLookup) -> Any:
+async def attempts(flights: Sequence[PendingLookup]) -> Any:
     """Look up, with as many attempts as allowed, and return the result; raise the failure of the last attempt."""
-    attempt, loop = 1, asyncio.get_running_loop()
+    attempt, loop, first = 1, asyncio.get_running_loop(), flights[0]
     while True:
         try:
-            return await _attempt(flight)
+            return await _attempt(flights)
         except asyncio.CancelledError:
             raise
         except USER_ERRORS as error:
@@ -104,28 +105,32 @@ async def attempts(flight: PendingLookup) -> Any:
             if asyncio.current_task(loop) is None:
                 raise
             failed = as_exception(error)
-        wait_s = flight.lookup.retry.wait_seconds(attempt, failed)
+        wait_s = first.lookup.retry.wait_seconds(attempt, failed)
         if wait_s is None:
             raise failed
         await asyncio.sleep(wait_s)
         attempt += 1
-        flight.counts.retries += 1
+        first.counts.retries += 1
 
 
-async def _attempt(flight: PendingLookup) -> Any:
-    lookup, key, value = flight.lookup, flight.key, flight.value
+async def _attempt(flights: Sequence[PendingLookup]) -> Any:
+    first = flights[0]
+    lookup, key, value = first.lookup, first.key, first.value
+    if lookup.batches is not None:
+        key, value = [flight.key for flight in flights], [flight.value for flight in flights]
+    first.counts.calls += 1
     limit = asyncio.timeout(lookup.timeout_s)
     try:
         async with limit:
             if not lookup.is_blocking:
                 return await lookup.fetch(key, value)
-            called = asyncio.get_running_loop().run_in_executor(flight.threads, lookup.fetch, key, value)
+            called = asyncio.get_running_loop().run_in_executor(first.threads, lookup.fetch, key, value)
             result = await called
             return await result if inspect.isawaitable(result) else result
     except TimeoutError as error:
         # The function may raise a TimeoutError itself, which is a failure like any other.
         if limit.expired():
-            flight.counts.timeouts += 1
+            first.counts.timeouts += 1
             raise TimeoutError(f"no answer within {lookup.timeout_s:g} s") from error
         raise
     except asyncio.CancelledError as error:
@@ -136,50 +141,127 @@ async def _attempt(flight: PendingLookup) -> Any:
         raise ProcessingError("the function was cancelled from within") from error
 
 
-def begin(flight: PendingLookup, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
-    """Begin a look-up, in the thread of the event loop; `finished` is called at its end."""
-    if not flight.is_cancelled:
-        flight.task = loop.create_task(_fly(flight, finished))
+def begin(flights: Sequence[PendingLookup], loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
+    """Begin look-ups that share a call, in the thread of the event loop; `finished` is called at their end."""
+    if not flights[0].is_cancelled:
+        task = loop.create_task(_fly(flights, finished))
+        for flight in flights:
+            flight.task = task
 
 
 async def end(flights: Iterable[PendingLookup]) -> None:
     """Cancel look-ups, in the thread of the event loop, and wait briefly for their cleanup."""
-    tasks = []
+    tasks = set()
     for flight in flights:
         flight.is_cancelled = True
         if flight.task is not None:
-            flight.task.cancel()
-            tasks.append(flight.task)
+            tasks.add(flight.task)
+    for task in tasks:
+        task.cancel()
     if tasks:
         await asyncio.wait(tasks, timeout=_GOODBYE_SECONDS)
 
 
-async def _fly(flight: PendingLookup, finished: Callable[[], None]) -> None:
-    counts, loop = flight.counts, asyncio.get_running_loop()
+async def _fly(flights: Sequence[PendingLookup], finished: Callable[[], None]) -> None:
+    counts, loop = flights[0].counts, asyncio.get_running_loop()
     # A `CachedLookup` that the function calls counts there.
     COUNTS.set(counts)
-    counts.in_flight += 1
+    counts.in_flight += len(flights)
     began_s = loop.time()
     try:
-        flight.result = await attempts(flight)
+        if len(flights) == 1:
+            _share(await attempts(flights), flights)
+        else:
+            await _answer(flights, began_s + flights[0].lookup.limit_seconds)
     except asyncio.CancelledError:
-        flight.error = ProcessingError("the look-up was cancelled")
+        for flight in flights:
+            flight.error = ProcessingError("the look-up was cancelled")
+    # Of the function, or of its exception's text. The records would wait forever.
     except USER_ERRORS as error:
         # As in `attempts`.
         if asyncio.current_task(loop) is None:
             raise
-        flight.error = as_exception(error)
-        counts.failures += 1
-    counts.in_flight -= 1
-    flight.latency_ms = (loop.time() - began_s) * 1000
-    flight.is_done = True
-    try:
-        if flight.landed is not None:
-            flight.landed(flight)
-    # A result that is an iterator may be read there, which runs the user's code.
-    except USER_ERRORS as error:
-        flight.error = as_exception(error)
+        for flight in flights:
+            flight.error = as_exception(error)
+    counts.in_flight -= len(flights)
+    for flight in flights:
+        counts.failures += flight.error is not None and not flight.is_cancelled
+        flight.latency_ms = (loop.time() - began_s) * 1000
+        flight.is_done = True
+        try:
+            if flight.landed is not None:
+                flight.landed(flight)
+        # A result that is an iterator may be read there, which runs the user's code.
+        except USER_ERRORS as error:
+            flight.error = as_exception(error)
     finished()
+
+
+async def _answer(flights: Sequence[PendingLookup], until_s: float) -> None:
+    """Find the results. If a call for several records fails, ask for each half of them, to find the records that fail.
+
+    A failure for which no record is to blame is not looked into.
+    """
+    failed = await _failure(flights)
+    if failed is None:
+        return
+    if len(flights) == 1 or isinstance(failed, NOT_THE_USERS):
+        for flight in flights:
+            flight.error = failed
+        return
+    loop, middle = asyncio.get_running_loop(), len(flights) // 2
+    for half in (flights[:middle], flights[middle:]):
+        if loop.time() + half[0].lookup.longest_seconds <= until_s:
+            await _answer(half, until_s)
+        else:
+            _give_up(half, failed)
+
+
+async def _failure(flights: Sequence[PendingLookup]) -> Exception | None:
+    """Look up, and return the failure of the last attempt; None if it brought results."""
+    loop = asyncio.get_running_loop()
+    try:
+        _share(await attempts(flights), flights)
+    except asyncio.CancelledError:
+        raise
+    except USER_ERRORS as error:
+        # As in `attempts`.
+        if asyncio.current_task(loop) is None:
+            raise
+        return as_exception(error)
+    return None
+
+
+def _share(answer: Any, flights: Sequence[PendingLookup]) -> None:
+    """Hand out what the function returned."""
+    if flights[0].lookup.batches is None:
+        flights[0].result = answer
+        return
+    message = None
+    # Dicts, sets and arrays have another order, other elements, or elements that no serde writes.
+    if not isinstance(answer, list | tuple):
+        message = f"the function returned {type(answer).__name__}, not a list"
+    elif len(answer) != len(flights):
+        message = f"the function returned {len(answer)} results for {len(flights)} values"
+    if message is None:
+        for flight, result in zip(flights, answer, strict=True):
+            flight.result = result
+        return
+    # Not raised: a function that leaves values out may return the right number for a half of them, in the wrong order.
+    for flight in flights:
+        flight.error = ProcessingError(
+            message, hint="Return a list: the result of each value, in the order of the values."
+        )
+
+
+def _give_up(flights: Sequence[PendingLookup], failed: Exception) -> None:
+    message = (
+        f"a call failed for several records, and there was no time to ask for each: {type(failed).__name__}: {failed}"
+    )
+    for flight in flights:
+        # Each has an error to itself: raising one changes it.
+        flight.error = ProcessingError(message)
+        flight.error.__cause__ = failed
 
 
 class EventLoopThread:
@@ -195,14 +277,14 @@ class EventLoopThread:
         self._news = threading.Condition()
         self._starting = threading.Lock()
         self._loop: LookupLoop | None = None
-        self._new: deque[PendingLookup] = deque()
+        self._new: deque[Sequence[PendingLookup]] = deque()
         self._is_woken = False
         self._is_blocked = False
 
-    def start(self, flight: PendingLookup) -> None:
+    def start(self, flights: Sequence[PendingLookup]) -> None:
         if self._loop is None:
             self._begin()
-        self._new.append(flight)
+        self._new.append(flights)
         # Waking the loop is a system call, so look-ups that are started together wake it once.
         if not self._is_woken:
             self._is_woken = True

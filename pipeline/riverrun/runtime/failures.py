@@ -70,7 +70,7 @@ _PROCESSORS = {UserProcessor.process.__code__}
 # A processor takes about so many nested calls to forward a record; with more, the recursion is its own.
 _MOST_CALLS = 10
 # The host must handle these: a handler that skipped the record because of one would lose it.
-_NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError, DebuggerError, MemoryExhaustedError)
+NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError, DebuggerError, MemoryExhaustedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Failures:
         def guard(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             try:
                 process(key, value, timestamp, headers)
-            except _NOT_THE_USERS:
+            except NOT_THE_USERS:
                 raise
             except USER_ERRORS as error:
                 # A node below has failed, and its handler has decided: handlers are asked once per failure.
@@ -174,7 +174,7 @@ class Failures:
             result = punctuator(now_ms)
             if result is not None:
                 refuse_unstarted(result, f"The punctuator of {node}")
-        except _NOT_THE_USERS:
+        except NOT_THE_USERS:
             raise
         except USER_ERRORS as error:
             if error is self._decided:

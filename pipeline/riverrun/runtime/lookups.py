@@ -88,6 +88,7 @@ class PendingLookups:
     def hold(self) -> None:
         """Take no more records until `release`: the task is about to commit."""
         self._is_held = True
+        self._call_for_waiting(is_urgent=True)
 
     def release(self) -> None:
         """Take records again."""
@@ -106,18 +107,23 @@ class PendingLookups:
             if self.is_empty and not taken:
                 return done
             if not taken:
+                self._call_for_waiting(is_urgent=True)
                 self.wait(_WAIT_SECONDS)
 
     def finish(self) -> None:
         """Wait until nothing waits any more."""
         self.deliver()
         while not self.is_empty:
+            self._call_for_waiting(is_urgent=True)
             self.wait(_WAIT_SECONDS)
             self.deliver()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a look-up has finished since `deliver` was called last, or the time (s) is up."""
-        self._executor.wait(self._seen, timeout_s)
+        """Wait until a look-up has finished since `deliver` was called last, a call is due, or the time (s) is up."""
+        now_ms = self._context.clock.now_ms()
+        left = [left_ms for lookup in self._nodes if (left_ms := lookup.left_ms(now_ms)) is not None]
+        # At least 1 ms: a task that the host does not let process would wait for nothing, again and again.
+        self._executor.wait(self._seen, min([timeout_s, *(max(left_ms, 1) / 1000 for left_ms in left)]))
 
     def deliver(self) -> None:
         """Forward all records that may be forwarded."""
@@ -136,15 +142,25 @@ class PendingLookups:
         self.deliver()
         done, queue = 0, self._queues.only()
         chooses = queue is None
-        may_go_on = not chooses or may_choose()
+        may_go_on, must_wait = not chooses or may_choose(), False
         while may_go_on and done < limit and self._may_take():
             found = self._queues.next_queue(self._processing.latest_ms)
-            if found is None or not self._takes(found[0]):
+            must_wait = found is not None and not self._takes(found[0])
+            if found is None or must_wait:
                 break
             done += 1
             self.deliver()
             may_go_on = not chooses or found[0].head() is not None or may_choose()
+        # Otherwise more records may be at hand for the batches.
+        if done < limit:
+            self._call_for_waiting(is_urgent=must_wait or not self._may_take())
         return done
+
+    def _call_for_waiting(self, *, is_urgent: bool) -> None:
+        """Call for records that wait for others of their batch; `is_urgent` if no others can come before."""
+        now_ms = self._context.clock.now_ms()
+        for lookup in self._nodes:
+            lookup.call_for_waiting(now_ms, is_urgent=is_urgent)
 
     def _may_take(self) -> bool:
         return not self._is_held and self._is_due is None and all(lookup.has_room for lookup in self._nodes)

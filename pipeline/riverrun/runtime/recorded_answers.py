@@ -10,7 +10,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_type_hints
 
 import msgspec
 
@@ -20,7 +20,7 @@ from riverrun.records import TopicPartition, shortened
 from riverrun.serde.serdes import encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TextIO
 
     from riverrun.processor.lookups import Lookup, LookupExecutor, PendingLookup
@@ -130,17 +130,18 @@ class AnsweredLookups:
         if self._missing is not None:
             raise self._missing
 
-    def start(self, flight: PendingLookup) -> None:
-        """Finish a look-up."""
-        try:
-            self._finish(flight)
-        except ConfigError as error:
-            self._missing = self._missing or error
-            flight.error = error
-        flight.is_done = True
-        self.finished += 1
-        if flight.landed is not None:
-            flight.landed(flight)
+    def start(self, flights: Iterable[PendingLookup]) -> None:
+        """Finish look-ups: those of a batch have an answer each."""
+        for flight in flights:
+            try:
+                self._finish(flight)
+            except ConfigError as error:
+                self._missing = self._missing or error
+                flight.error = error
+            flight.is_done = True
+            self.finished += 1
+            if flight.landed is not None:
+                flight.landed(flight)
 
     def _finish(self, flight: PendingLookup) -> None:
         argument = _argument(flight)
@@ -205,17 +206,11 @@ class RecordingLookups:
         if self._refused is not None:
             raise self._refused
 
-    def start(self, flight: PendingLookup) -> None:
-        self._order.setdefault(flight.place, len(self._order))
-        landed = flight.landed
-
-        def recorded(done: PendingLookup) -> None:
-            self._record(done)
-            if landed is not None:
-                landed(done)
-
-        flight.landed = recorded
-        self._lookups.start(flight)
+    def start(self, flights: Sequence[PendingLookup]) -> None:
+        for flight in flights:
+            self._order.setdefault(flight.place, len(self._order))
+            flight.landed = self._recording(flight.landed)
+        self._lookups.start(flights)
 
     def wait(self, seen: int, timeout_s: float) -> None:
         """Wait until more look-ups have finished than `seen`, or the time (s) is up."""
@@ -233,6 +228,14 @@ class RecordingLookups:
 
     def _write(self, lines: list[tuple[Place | None, str]]) -> None:
         self._file.writelines(line for _, line in sorted(lines, key=lambda found: self._order[found[0]]))
+
+    def _recording(self, landed: Callable[[PendingLookup], None] | None) -> Callable[[PendingLookup], None]:
+        def recorded(done: PendingLookup) -> None:
+            self._record(done)
+            if landed is not None:
+                landed(done)
+
+        return recorded
 
     def _record(self, flight: PendingLookup) -> None:
         if flight.is_cancelled:
@@ -300,7 +303,10 @@ def _converter(lookup: Lookup) -> Callable[[Any], Any] | None:
     function = lookup.function
     try:
         hints = get_type_hints(function if hasattr(function, "__code__") else type(function).__call__)
-        return converter(hints["return"]) if hints.get("return", Any) is not Any else None
+        returned = hints.get("return", Any)
+        if lookup.batches is not None:
+            returned = (*get_args(returned), Any)[0]
+        return converter(returned) if returned is not Any else None
     except Exception:  # noqa: BLE001 - no annotation, or none that msgspec reads
         return None
 

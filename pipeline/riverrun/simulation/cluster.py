@@ -26,9 +26,11 @@ from riverrun.kafka.ranges import read_range
 from riverrun.kafka.reaching import obstacle_to
 from riverrun.project.riverrun import Riverrun
 from riverrun.records import OffsetRange, TopicPartition
+from riverrun.runtime.event_loop import LOOKUPS
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.simulation.brokers import SERVERS, Brokers
 from riverrun.simulation.clients import clients_of
+from riverrun.simulation.lookups import SimulatedLookups
 from riverrun.simulation.processes import Processes
 from riverrun.simulation.simulated import Namespace, RequestLock, simulated
 from riverrun.simulation.turns import Killed, Turns
@@ -411,7 +413,7 @@ def _placed(topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> tuple[Ser
 
 
 def _stand_ins(turns: Turns) -> list[tuple[object, object]]:
-    """Return what stands in for processes of stream threads, with what it replaces."""
+    """Return what stands in for processes of stream threads and their look-ups, with what it replaces."""
     processes = Processes(turns)
 
     def ready(pipe: PipeEnd) -> Callable[[float | None], object]:
@@ -426,6 +428,7 @@ def _stand_ins(turns: Turns) -> list[tuple[object, object]]:
         (start_child, processes.start),
         (run_stream_thread, obey),
         (readiness, ready),
+        (LOOKUPS, SimulatedLookups(turns)),
         # A socket would not find these brokers, whichever requests are lost.
         (obstacle_to, lambda _server, *, tls: None),  # noqa: ARG005 - named by callers
         # Handlers belong to the process.

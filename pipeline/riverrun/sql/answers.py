@@ -13,8 +13,8 @@ from riverrun.sql.expressions import Compiler, Field
 from riverrun.sql.gathering import MOST_HELD, Gathered, Gathering
 from riverrun.sql.operators import cast, partial_timestamp, value_or_null
 from riverrun.sql.planning.aggregations import has_aggregate, row_groups
-from riverrun.sql.planning.queries import check_functions, checked, key_type, outputs_of, qualified
-from riverrun.sql.planning.relations import Relation, exploded
+from riverrun.sql.planning.queries import check_functions, checked, key_type, outputs_of
+from riverrun.sql.planning.relations import Relation, exploded, qualified
 from riverrun.sql.row_code import Code, function_of, predicate_of
 from riverrun.sql.statements import From, Item, Query, SqlError, nearest, start_of
 from riverrun.sql.types import Array, Map, Primitive, Struct
@@ -233,7 +233,7 @@ class PullQuery:
 
 def reads_rows(query: Query, catalog: Catalog) -> bool:
     """Return whether a SELECT reads the current rows of one table."""
-    clauses = (query.joins, query.partition_by, query.window, query.distinct, query.unions)
+    clauses = (query.joins, query.match, query.partition_by, query.window, query.distinct, query.unions)
     return not any(clauses) and catalog.find(query.source.name, query.source.start).is_table
 
 

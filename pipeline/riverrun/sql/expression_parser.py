@@ -8,11 +8,12 @@ from sqlglot import exp
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from riverrun.sql.statements import RESERVED, SqlError, nearest
+from riverrun.sql.durations import CALENDAR_UNITS, UNITS, checked_duration
+from riverrun.sql.statements import RESERVED, Frame, SqlError, nearest
 from riverrun.sql.types import MOST_DIGITS, Array, Decimal, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 _TYPES = {
     **{each.value: each for each in Primitive},
@@ -20,6 +21,15 @@ _TYPES = {
     "VARCHAR": Primitive.STRING,
 }
 _MOST_NUMBER = (1 << 63) - 1
+_BY_COUNT_HINT = "Windows by count are Python's: windowed_by(CountWindows.of(n))."
+_CALENDAR_HINT = "Only sizes and offsets of TUMBLING windows have units of the calendar."
+_ORDER_HINT = (
+    "TIMESTAMP in WITH names the column that is a source's ROWTIME. "
+    "For ranks, TOPK and BOTTOMK list the first values of a group; SELECT DISTINCT ON ... WITHIN drops repeated rows."
+)
+_OVER_HINT = (
+    "SUM(amount) OVER (PARTITION BY account ORDER BY ROWTIME RANGE BETWEEN 10 MINUTES PRECEDING AND CURRENT ROW)"
+)
 # The compiler calls itself for each operator: Python's stack must not be the limit.
 _MOST_HEIGHT = 200
 CHAINS = (exp.And, exp.Or)
@@ -307,14 +317,91 @@ class ExpressionParser(Parser):
         arguments = list(self.listed(self._argument))
         if name in _WITH_UNITS and arguments:
             arguments[0] = _unit(arguments[0])
-        call = exp.Anonymous(this=name, expressions=arguments)
-        if not self.is_next("FILTER") or not self._next or self._next.text != "(":
-            return call
+        call: exp.Expr = exp.Anonymous(this=name, expressions=arguments)
         call.meta["start"] = start
-        self.expect("FILTER", "(", "WHERE")
-        condition = self.expression_of()
+        if self._opens("FILTER"):
+            self.expect("FILTER", "(", "WHERE")
+            condition = self.expression_of()
+            self.expect(")")
+            call = exp.Filter(this=call, expression=exp.Where(this=condition))
+            call.meta["start"] = start
+        return self._over(call) if self._opens("OVER") else call
+
+    def _opens(self, word: str) -> bool:
+        """Return whether a word comes next, and a bracket after it: it is a name otherwise."""
+        return self.is_next(word) and bool(self._next) and self._next.text == "("
+
+    def _over(self, call: exp.Expr) -> exp.Window:
+        """Take OVER and its rows. They are in the expression as text as well, so that equal ones compare equal."""
+        self.expect("OVER", "(")
+        if not self.word("PARTITION", "BY"):
+            raise self.fail("OVER takes PARTITION BY: whose rows a row is computed with", hint=_OVER_HINT)
+        groups = [self.expression_of()]
+        while self.word(","):
+            groups.append(self.expression_of())
+        self.expect_time_order("OVER")
+        frame = self._frame()
         self.expect(")")
-        return exp.Filter(this=call, expression=exp.Where(this=condition))
+        found = exp.Window(this=call, partition_by=groups, spec=exp.Var(this=repr(frame)))
+        found.meta["frame"] = frame
+        return found
+
+    def expect_time_order(self, clause: str) -> None:
+        """Take ORDER BY ROWTIME, which is the only order of streams."""
+        if not self.word("ORDER", "BY", "ROWTIME"):
+            message = f"{clause} takes ORDER BY ROWTIME: rows are in the order of their times"
+            raise self.fail(message, hint=_ORDER_HINT)
+        self.word("ASC")
+
+    def _frame(self) -> Frame:
+        if self.is_next("RANGE"):
+            self.expect("RANGE", "BETWEEN")
+            self._check_bounded()
+            size, rows = self._duration(), None
+            self.expect("PRECEDING", "AND", "CURRENT", "ROW")
+        elif self.is_next("ROWS"):
+            self.expect("ROWS", "BETWEEN")
+            self._check_bounded()
+            rows = self.number() + 1
+            self.expect("PRECEDING", "AND", "CURRENT", "ROW")
+            if not self.is_next("WITHIN"):
+                message = "ROWS takes WITHIN and a time: how far back rows are at most"
+                raise self.fail(message, hint="ROWS BETWEEN 9 PRECEDING AND CURRENT ROW WITHIN 30 DAYS")
+            self.expect("WITHIN")
+            size = self._duration()
+        else:
+            raise self.fail("OVER takes RANGE or ROWS: how far back rows reach", hint=_OVER_HINT)
+        return Frame(size, rows, self._grace())
+
+    def _check_bounded(self) -> None:
+        if self.is_next("UNBOUNDED"):
+            message = "UNBOUNDED PRECEDING would keep all rows for ever"
+            raise self.fail(message, hint="GROUP BY has running results of all rows, as a table.")
+
+    # Times
+
+    def _grace(self) -> int | None:
+        if not self.word("GRACE"):
+            return None
+        self.expect("PERIOD")
+        return self._duration()
+
+    def _duration(self) -> int:
+        number, unit, start = self._amount(UNITS)
+        return checked_duration(number * UNITS[unit], start)
+
+    def _amount(self, units: Collection[str]) -> tuple[int, str, int]:
+        """Take a number and its unit; return them, the unit as it is listed, and the offset of the unit."""
+        number = self.number()
+        token = self._curr
+        name, start = self.name()
+        unit = name.removesuffix("S")
+        if unit not in units:
+            hint = nearest(name, [f"{unit}S" for unit in units])
+            hint = _CALENDAR_HINT if unit in CALENDAR_UNITS else hint
+            hint = _BY_COUNT_HINT if unit in {"ROW", "RECORD"} else hint
+            raise self.fail(f"There is no unit of time {name}", token, hint)
+        return number, unit, start
 
     def _argument(self) -> exp.Expr:
         return exp.Star() if self._match(TokenType.STAR) else self.expression_of()

@@ -412,7 +412,11 @@ class Compiler:
         """Refuse FILTER, which the planner takes from aggregates."""
         # An aggregate is refused for its place.
         self.code(node.this)
-        raise unexpected_filter(node)
+        raise misplaced(node)
+
+    def rolled(self, node: exp.Window) -> Code:
+        """Refuse OVER, which the planner takes from the projection."""
+        raise misplaced(node)
 
     def _check_constant(self, code: Code, node: exp.Expr, check: Callable[[Any], object]) -> None:
         try:
@@ -473,6 +477,7 @@ _WRITERS: Mapping[type[exp.Expr], Callable[[Compiler, Any], Code]] = {
     exp.Struct: Compiler.struct,
     exp.Anonymous: Compiler.call,
     exp.Filter: Compiler.filtered,
+    exp.Window: Compiler.rolled,
 }
 
 
@@ -486,5 +491,9 @@ def check_known(node: exp.Anonymous) -> None:
         return
 
 
-def unexpected_filter(node: exp.Filter) -> SqlError:
-    return SqlError("FILTER (WHERE ...) follows aggregate functions only", start_of(node))
+def misplaced(node: exp.Filter | exp.Window) -> SqlError:
+    """Return the error of a FILTER or OVER in another place than the planner takes it from."""
+    if isinstance(node, exp.Filter):
+        return SqlError("FILTER (WHERE ...) follows aggregate functions only", start_of(node))
+    message = "OVER stands in the SELECT of a statement, without GROUP BY and outside of other calls with OVER"
+    return SqlError(message, start_of(node), hint="Compute it in an earlier statement, and use its column.")

@@ -24,23 +24,21 @@ from riverrun.sql.statements import (
     Join,
     Ksql,
     LateInto,
+    MatchRecognize,
+    PatternPart,
     Query,
     SetProperty,
     SqlError,
     Statement,
     WindowClause,
-    nearest,
 )
 from riverrun.sql.variables import statement_words
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Iterator
 
     from riverrun.sql.durations import WindowSize
 
-_OVER_HINT = "TOPK and BOTTOMK list the first values of a group; SELECT DISTINCT ON ... WITHIN drops repeated rows."
-_BY_COUNT_HINT = "Windows by count are Python's: windowed_by(CountWindows.of(n))."
-_CALENDAR_HINT = "Only sizes and offsets of TUMBLING windows have units of the calendar."
 _DISTINCT_HINT = "SELECT DISTINCT ON (id) ... FROM payments WITHIN 1 DAY"
 
 
@@ -206,9 +204,15 @@ class KsqlParser(ExpressionParser):
             items.append(self._item())
         self.expect("FROM")
         source = self._from()
+        match = self._match_recognize() if self.is_next("MATCH_RECOGNIZE") else None
+        if match is not None and (self.word("AS") or (self._curr and self._is_alias())):
+            source = replace(source, alias=self.name()[0])
         joins = []
         while (join := self._join_clause()) is not None:
             joins.append(join)
+        if match is not None and joins:
+            message = "MATCH_RECOGNIZE takes the rows of one source"
+            raise SqlError(message, match.start, hint="Join in an earlier statement, or in a later one.")
         # `WITHIN` of DISTINCT ON follows the last source; before `ON` of a join it belongs to that join.
         distinct = distinct and self._within(distinct)
         window = self._window_clause() if self.word("WINDOW") else None
@@ -232,6 +236,7 @@ class KsqlParser(ExpressionParser):
             having=having,
             is_final=is_final,
             distinct=distinct,
+            match=match,
         )
 
     def _distinct_on(self) -> DistinctOn:
@@ -272,8 +277,6 @@ class KsqlParser(ExpressionParser):
             self._advance(2)
             return Item(None, source=source, start=start)
         expression = self.expression_of()
-        if self.is_next("OVER") and self._next and self._next.text == "(":
-            raise self.fail("Functions OVER other rows are not supported", hint=_OVER_HINT)
         alias = None
         if self.word("AS") or (self._curr and not self.is_next(*RESERVED, ",", ";", ")")):
             alias, _ = self.name()
@@ -285,20 +288,95 @@ class KsqlParser(ExpressionParser):
             raise self.fail(message, hint="Give it a name in an earlier statement: CREATE STREAM ... AS SELECT ...")
         name, start = self.name()
         alias = name
-        if self.word("AS") or (
-            self._curr
-            and self._curr.token_type in {TokenType.VAR, TokenType.IDENTIFIER}
-            and not self.is_next(*RESERVED)
-            and not self._is_clause()
-        ):
+        if self.word("AS") or (self._curr and self._is_alias()):
             alias, _ = self.name()
         return From(name, alias, start)
+
+    def _is_alias(self) -> bool:
+        is_name = self._curr.token_type in {TokenType.VAR, TokenType.IDENTIFIER}
+        return is_name and not self.is_next(*RESERVED) and not self._is_clause()
 
     def _is_clause(self) -> bool:
         # These words are not reserved: a source may have them as its alias.
         following = self._next.text.upper() if self._next else ""
         is_union = self.is_next("UNION") and following in {"ALL", "DISTINCT", "SELECT"}
-        return is_union or (self.is_next("ORDER") and following == "BY")
+        is_match = self.is_next("MATCH_RECOGNIZE") and following == "("
+        return is_union or is_match or (self.is_next("ORDER") and following == "BY")
+
+    def _match_recognize(self) -> MatchRecognize:
+        start = self._curr.start
+        self.expect("MATCH_RECOGNIZE", "(", "PARTITION", "BY")
+        groups = self._by("PARTITION")
+        self.expect_time_order("MATCH_RECOGNIZE")
+        self.expect("MEASURES")
+        measures = [self._measure()]
+        while self.word(","):
+            measures.append(self._measure())
+        if self.word("ONE"):
+            self.expect("ROW", "PER", "MATCH")
+        if self.word("AFTER"):
+            self.expect("MATCH", "SKIP", "PAST", "LAST", "ROW")
+        self.expect("PATTERN", "(")
+        parts = [self._part()]
+        while not self.word(")"):
+            parts.append(self._part())
+        times = []
+        for word, take in (("WITHIN", self._duration), ("GRACE", self._grace)):
+            if word == "WITHIN":
+                self.expect(word)
+            elif not self.is_next(word):
+                message = "PATTERN takes GRACE PERIOD behind WITHIN: how late a row may be, for which all matches wait"
+                raise self.fail(message, hint="GRACE PERIOD 0 SECONDS waits for none.")
+            times.append(take() or 0)
+        definitions = dict(self._definitions()) if self.word("DEFINE") else {}
+        self.expect(")")
+        within, grace = times
+        return MatchRecognize(
+            groups, tuple(measures), tuple(parts), definitions, within=within, grace=grace, start=start
+        )
+
+    def _measure(self) -> tuple[str, exp.Expr]:
+        node = self.expression_of()
+        self.expect("AS")
+        return self.name()[0], node
+
+    def _part(self) -> PatternPart:
+        """Take a variable of a pattern, and how often it is repeated."""
+        if self._curr and self._curr.text in {"(", "|", "^", "$", "{"}:
+            message = f"Patterns are variables one after the other, without {self._curr.text!r}"
+            raise self.fail(message, hint="A variable may have one of + * ? {2} {2,} {2,3} behind it.")
+        name, start = self.name()
+        least, most, is_optional = self._repetitions()
+        if self._curr and self._curr.text == "?":
+            raise self.fail("Repetitions are as long as possible, and not reluctant (`?`)")
+        return PatternPart(name, least, most, is_optional, start)
+
+    def _repetitions(self) -> tuple[int, int | None, bool]:
+        """Take how often a variable is repeated: at least and at most, and whether it may be missing."""
+        if self.word("+"):
+            return 1, None, False
+        if self.word("*"):
+            return 1, None, True
+        if self.word("?"):
+            return 1, 1, True
+        if not self.word("{"):
+            return 1, 1, False
+        least = 0 if self.is_next(",") else self.number()
+        most: int | None = least
+        if self.word(","):
+            most = None if self.is_next("}") else self.number()
+        self.expect("}")
+        if most is not None and (most < least or most == 0):
+            raise self.fail(f"A variable cannot be repeated {least} to {most} times", self._prev)
+        return max(least, 1), most, least == 0
+
+    def _definitions(self) -> Iterator[tuple[str, exp.Expr]]:
+        while True:
+            name, _ = self.name()
+            self.expect("AS")
+            yield name, self.expression_of()
+            if not self.word(","):
+                return
 
     def _join_clause(self) -> Join | None:
         kind = self._join_kind()
@@ -348,29 +426,6 @@ class KsqlParser(ExpressionParser):
                 self.expect("JOIN")
                 return kind
         return "INNER" if self.word("JOIN") else None
-
-    def _grace(self) -> int | None:
-        if not self.word("GRACE"):
-            return None
-        self.expect("PERIOD")
-        return self._duration()
-
-    def _duration(self) -> int:
-        number, unit, start = self._amount(UNITS)
-        return checked_duration(number * UNITS[unit], start)
-
-    def _amount(self, units: Collection[str]) -> tuple[int, str, int]:
-        """Take a number and its unit; return them, the unit as it is listed, and the offset of the unit."""
-        number = self.number()
-        token = self._curr
-        name, start = self.name()
-        unit = name.removesuffix("S")
-        if unit not in units:
-            hint = nearest(name, [f"{unit}S" for unit in units])
-            hint = _CALENDAR_HINT if unit in CALENDAR_UNITS else hint
-            hint = _BY_COUNT_HINT if unit in {"ROW", "RECORD"} else hint
-            raise self.fail(f"There is no unit of time {name}", token, hint)
-        return number, unit, start
 
     def _window_clause(self) -> WindowClause:
         if self.is_next("TUMBLING", "HOPPING", "SESSION"):

@@ -149,6 +149,43 @@ class WindowClause:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """The rows of OVER up to each row: the time that they reach back, and the most of them. Times are in ms."""
+
+    size: int
+    rows: int | None = None
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PatternPart:
+    """A variable of a pattern, with how often it is repeated; `most` is None without a limit."""
+
+    name: str
+    least: int
+    most: int | None
+    is_optional: bool
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRecognize:
+    """MATCH_RECOGNIZE: rows of matches in place of those of a source. Times are in ms."""
+
+    partition_by: tuple[exp.Expr, ...]
+    measures: tuple[tuple[str, exp.Expr], ...]
+    parts: tuple[PatternPart, ...]
+    definitions: Mapping[str, exp.Expr]
+    within: int
+    grace: int
+    start: int
+
+    @property
+    def nodes(self) -> tuple[exp.Expr, ...]:
+        return (*self.partition_by, *(node for _, node in self.measures), *self.definitions.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A SELECT; with `needs_key`, the projection must contain the key of its rows, as it must in a file.
 
@@ -168,6 +205,7 @@ class Query:
     needs_key: bool = True
     drops_key: bool = False
     distinct: DistinctOn | None = None
+    match: MatchRecognize | None = None
     unions: tuple[Query, ...] = ()
 
     @property

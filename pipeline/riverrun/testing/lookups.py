@@ -15,7 +15,7 @@ from riverrun.runtime.event_loop import LookupLoop, begin, end
 from riverrun.runtime.failures import user_code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Executor
 
     from riverrun.processor.lookups import LookupExecutor, PendingLookup
@@ -84,11 +84,11 @@ class VirtualLookups:
         self._loop: _VirtualLoop | None = None
         # A thread cannot run two event loops, and the test may already run one.
         self._thread = ThreadPoolExecutor(1, "look-ups")
-        self._new: list[PendingLookup] = []
+        self._new: list[Sequence[PendingLookup]] = []
 
-    def start(self, flight: PendingLookup) -> None:
-        """Start a look-up, when a task waits."""
-        self._new.append(flight)
+    def start(self, flights: Sequence[PendingLookup]) -> None:
+        """Start look-ups that share a call, when a task waits."""
+        self._new.append(flights)
 
     def wait(self, seen: int, timeout_s: float) -> None:  # noqa: ARG002 - virtual time ends by itself
         """Run until more look-ups have finished than `seen`."""
@@ -121,8 +121,8 @@ class VirtualLookups:
     async def _until_more(self, seen: int) -> None:
         loop = asyncio.get_running_loop()
         self._more = asyncio.Event()
-        for flight in self._new:
-            begin(flight, loop, self._finish)
+        for flights in self._new:
+            begin(flights, loop, self._finish)
         self._new.clear()
         if self.finished == seen:
             await self._more.wait()

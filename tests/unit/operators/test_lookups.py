@@ -37,7 +37,7 @@ from riverrun.runtime.task import Task
 from riverrun.state.memory import MemoryBackend
 from riverrun.testing import TopologyTestDriver
 from riverrun.testing.driver import MemoryTopics, MockClock
-from riverrun.testing.lookups import VirtualLookups
+from tests.unit.operators.looking import LETTERS, TEXTS, TO_TEXTS, piped, running
 from tests.unit.operators.restarting import INPUT, Restartable
 from tests.waiting import DEADLINE_S
 
@@ -46,25 +46,14 @@ if TYPE_CHECKING:
 
     from riverrun import Topology
 
-TEXTS = Consumed(STRING, STRING)
 FORKED_AND_FINISHED = 7
-TO_TEXTS = Produced(STRING, STRING)
 SECOND = timedelta(seconds=1)
-LETTERS = {"processing.exception.handler": "continue", "errors.dead.letter.queue.topic.name": "letters"}
 
 
 def looking(fetch: Callable[..., Any], **options: Any) -> Topology:
     builder = StreamsBuilder()
     builder.stream("in", TEXTS).map_values_async(fetch, **options).to("out", TO_TEXTS)
     return builder.build()
-
-
-def piped(topology: Topology, *values: str | None, config: Any = None) -> list[Any]:
-    with TopologyTestDriver(topology, config) as driver:
-        topic = driver.input_topic("in", STRING, STRING)
-        for number, value in enumerate(values):
-            topic.pipe_input("k", value, timestamp=number)
-        return [record.value for record in driver.output_topic("out", STRING, STRING).read_records_to_list()]
 
 
 async def shouted(value: str | None) -> str | None:
@@ -207,18 +196,6 @@ def test_without_order_a_slow_answer_holds_up_its_own_key_only() -> None:
     task, topics = running(looking(fetch, ordered=False), "a slow", "a quick", "b other", "c quick")
     task.process_all()
     assert [record.value for record in topics.logs["out"]] == [b"quick", b"other", b"slow", b"quick"]
-
-
-def running(topology: Topology, *rows: str) -> tuple[Task, MemoryTopics]:
-    """A task that has not processed its records yet, each a key and a value."""
-    topics, clock = MemoryTopics(), MockClock()
-    (sub,) = topology.sub_topologies()
-    lookups = VirtualLookups(clock)
-    task = Task(TaskSpec(TaskId(0, 0), sub, "app", (INPUT,)), Ports(topics, MemoryBackend(), clock, lookups=lookups))
-    task.start({})
-    split = (row.partition(" ") for row in rows)
-    task.add_records(INPUT, [RawRecord(k.encode(), v.encode(), n, n) for n, (k, _, v) in enumerate(split)])
-    return task, topics
 
 
 def test_keys_without_a_hash_keep_their_order() -> None:
@@ -791,6 +768,7 @@ def test_what_look_ups_do_is_measured() -> None:
         "lookup-latency-max": 8000,
         "in-flight": 0,
         "waiting": 0,
+        "call-total": 6,
         "failure-total": 1,
         "retry-total": 2,
         "timeout-total": 1,

@@ -297,7 +297,7 @@ def test_many_records_are_given_up_in_the_time_of_one_search(later: Row) -> None
 def test_a_new_key_is_repartitioned_and_names_are_the_users() -> None:
     builder = StreamsBuilder()
     rekeyed: KStream[str, str] = builder.stream("in", TEXTS).select_key(lambda _key, value: value[1:])
-    with pytest.raises(TopologyError, match=r"needs a serde for its keys .*\nHint: Pass it in repartition"):
+    with pytest.raises(TopologyError, match=r"needs a serde for its keys .*\nHint: Pass it in grouped"):
         rekeyed.match(FAILED, within=ms(9), grace=ms(9))
     kept: Materialized[str, Any] = Materialized(STRING, name="seen")
     rekeyed.match(FAILED, within=ms(9), grace=ms(1), materialized=kept, named=Named("guesses")).to("out")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import defaultdict
 from dataclasses import replace
 from random import Random
@@ -200,7 +201,7 @@ def built(shape: Callable[..., None], seed: int, *, is_looked_up: bool) -> Topol
 
 
 def looking(source: Random, name: str) -> Callable[..., Any]:
-    """The method that asks for what a plain function returns, and waits for a drawn time."""
+    """The method that asks for what a plain function returns, and waits for a drawn time; some ask for many at a time."""
 
     def call(stream: Stream, mapper: Callable[..., Any] | None = None, **options: Any) -> Any:
         columns = {key: options.pop(key) for key in [*options] if isinstance(options[key], Expression)}
@@ -210,6 +211,14 @@ def looking(source: Random, name: str) -> Callable[..., Any]:
             await asyncio.sleep(source.choice([0, 0, 1, 2, 5]))
             return plain(key, value)
 
+        async def fetch_all(keys: list[Any], values: list[Any]) -> list[Any]:
+            await asyncio.sleep(source.choice([0, 0, 1, 2, 5]))
+            return [plain(key, value) for key, value in zip(keys, values, strict=True)]
+
+        if name == "map_values_async" and source.random() < 0.5:
+            limits: dict[str, Any] = {"max_records": source.choice([1, 2, 5, 100])}
+            limits["max_wait"] = ms(source.choice([0, 5, 25]))
+            return stream.map_values_in_batches(fetch_all, timeout=ms(6_000), **limits, **options)
         return getattr(stream, name)(fetch, max_in_flight=source.choice([1, 2, 5, 100]), **options)
 
     return call
@@ -233,5 +242,5 @@ def by_topic(found: Outcome) -> dict[str, list[Any]]:
     """The records of each topic, in order; names of nodes in the names of topics do not count."""
     sent = defaultdict(list)
     for topic, *record in found.sent:
-        sent[topic.replace("MAPVALUESASYNC", "MAPVALUES")].append(record)
+        sent[re.sub("MAPVALUES(ASYNC|INBATCHES)", "MAPVALUES", topic)].append(record)
     return dict(sent)

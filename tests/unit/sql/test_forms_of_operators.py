@@ -24,6 +24,7 @@ from riverrun import (
     JoinWindows,
     Materialized,
     Produced,
+    RollingWindows,
     SessionWindows,
     StreamJoined,
     StreamsBuilder,
@@ -235,6 +236,75 @@ def test_the_first_values_of_a_group_are_those_of_python(name: str, piped: list[
     statement = f"CREATE TABLE o AS SELECT u, {name}(n, page, 2) AS t FROM clicks GROUP BY u;"
     python = sent(ranked(StreamsBuilder(), largest=name == "TOPK"), piped, *outputs_of("O"))
     assert sent(of(CLICKS + statement), piped, *outputs_of("O")) == python
+
+
+# Rolling aggregates
+
+LAST_TIME = "RANGE BETWEEN 10 MILLISECONDS PRECEDING AND CURRENT ROW"
+LAST_ROWS = "ROWS BETWEEN 1 PRECEDING AND CURRENT ROW WITHIN 30 MILLISECONDS GRACE PERIOD 5 MILLISECONDS"
+FRAMES = {
+    LAST_TIME: RollingWindows.of(10 * MS),
+    f"{LAST_TIME} GRACE PERIOD 0 SECONDS": RollingWindows.of(10 * MS, grace=0 * MS),
+    LAST_ROWS: RollingWindows.of(30 * MS, records=2, grace=5 * MS),
+}
+
+
+def over(function: str, group: str = "u", frame: str = LAST_TIME) -> str:
+    return f"{function} OVER (PARTITION BY {group} ORDER BY ROWTIME {frame})"
+
+
+def rolled(builder: StreamsBuilder, windows: RollingWindows, group: str) -> Topology:
+    def row_of(_key: Any, records: Sequence[Any]) -> dict[str, Any]:
+        numbers = [each.value["N"] for each in records]
+        known = [each for each in numbers if each is not None]
+        before = numbers[-2] if len(numbers) > 1 else None
+        rise = None if before is None or numbers[-1] is None else numbers[-1] - before
+        most = max([each for each in known if each > 0], default=None)
+        return {**records[-1].value, "C": len(numbers), "S": sum(known), "RISE": rise, "MOST": most}
+
+    clicks = builder.stream("in", Consumed(STRING, JSON)).map_values(lambda key, value: {**value, "U": key})
+    clicks = clicks.filter(lambda _key, value: value[group.upper()] is not None)
+    grouped = clicks.group_by(lambda _key, value: value[group.upper()], Grouped(STRING, JSON))
+    rows = grouped.windowed_by(windows).apply(row_of, Materialized(value_serde=JSON))
+    own = rows.select_key(lambda _key, value: value["U"])
+    own.map_values(lambda each: {n: v for n, v in each.items() if n != "U"}).to("O", Produced(STRING, JSON))
+    return builder.build()
+
+
+@pytest.mark.parametrize("group", ["u", "page"])
+@pytest.mark.parametrize("frame", FRAMES)
+@settings(max_examples=10)
+@given(piped=records("in"))
+def test_aggregates_over_the_rows_before_are_those_of_python(frame: str, group: str, piped: list[Piped]) -> None:
+    count, total, lag = (over(function, group, frame) for function in ("COUNT(*)", "SUM(n)", "LAG(n)"))
+    most = over("MAX(n) FILTER (WHERE n > 0)", group, frame)
+    statement = (
+        f"CREATE STREAM o AS SELECT *, {count} AS c, {total} AS s, n - {lag} AS rise, {most} AS most FROM clicks;"
+    )
+    python = sent(rolled(StreamsBuilder(), FRAMES[frame], group), piped, *outputs_of("O"))
+    assert sent(of(CLICKS + statement), piped, *outputs_of("O")) == python
+
+
+def test_rows_with_aggregates_over_others_have_their_own_keys_and_headers() -> None:
+    statement = f"""CREATE STREAM o AS SELECT u, page, {over("COUNT(*)", "page")} AS c FROM clicks WHERE n > 0;
+        CREATE STREAM p AS SELECT page, u, {over("LATEST_BY_OFFSET(u, 2)", "page")} AS last FROM clicks PARTITION BY page;"""
+    topology = of(CLICKS + statement)
+    piped = [("in", "x", row("a", 1), 0), ("in", "y", row("a", 2), 1), ("in", "y", row(None, 3), 2)]
+    own, by_page = sent(topology, piped, *outputs_of("O", "P"))
+    assert own == [("x", {"PAGE": "a", "C": 1}, 0), ("y", {"PAGE": "a", "C": 2}, 1)]
+    assert by_page == [("a", {"U": "x", "LAST": ["x"]}, 0), ("a", {"U": "y", "LAST": ["x", "y"]}, 1)]
+
+
+def test_lag_looks_back_by_so_many_rows_and_counts_null() -> None:
+    lags = ", ".join(f"{over(f'LAG(n, {offset})')} AS l{offset}" for offset in (0, 1, 2))
+    statement = f"CREATE STREAM o AS SELECT u, n, {lags} FROM clicks;"
+    piped = [("in", "x", row(None, n), time) for time, n in enumerate([7, None, 5])]
+    (rows,) = sent(of(CLICKS + statement), piped, *outputs_of("O"))
+    assert [[value[f"L{offset}"] for offset in (0, 1, 2)] for _, value, _ in rows] == [
+        [7, None, None],
+        [None, 7, None],
+        [5, None, 7],
+    ]
 
 
 # Rows that expire
@@ -556,8 +626,50 @@ MISTAKES = {
     ),
     "ROW_NUMBER": (
         "CREATE STREAM o AS SELECT u, ROW_NUMBER() OVER (PARTITION BY u ORDER BY n) AS r FROM clicks;",
-        "Functions OVER other rows are not supported",
+        "OVER takes ORDER BY ROWTIME",
         "TOPK",
+    ),
+    **{
+        f"{shown} as an item": (f"CREATE STREAM o AS SELECT u, {item} AS r FROM clicks;", message, hint)
+        for shown, item, message, hint in [
+            ("ROW_NUMBER", over("ROW_NUMBER()"), "not an aggregate function", "COUNT(*)"),
+            ("LEAD", over("LEAD(n)"), "not an aggregate function", "LAG looks back"),
+            ("a scalar function", over("ABS(n)"), "ABS is not an aggregate function", ""),
+            ("an unknown LAG", over("LAG(n, n)"), "whole number of rows", ""),
+            ("a LAG ahead", over("LAG(n, -1)"), "whole number of rows", ""),
+            ("OVER within OVER", over(f"SUM({over('COUNT(n)').replace('COUNT', 'ABS')})"), "OVER", "earlier statement"),
+            ("OVER of everyone", "SUM(n) OVER (ORDER BY ROWTIME)", "takes PARTITION BY", "PARTITION BY account"),
+            ("OVER without rows", over("SUM(n)", frame=""), "takes RANGE or ROWS", "10 MINUTES"),
+            (
+                "OVER all rows",
+                over("SUM(n)", frame="ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"),
+                "for ever",
+                "GROUP BY",
+            ),
+            (
+                "OVER rows without a time",
+                over("SUM(n)", frame="ROWS BETWEEN 3 PRECEDING AND CURRENT ROW"),
+                "takes WITHIN",
+                "30 DAYS",
+            ),
+            ("two groups of OVER", f"{over('SUM(n)')} + {over('SUM(n)', 'page')}", "equal PARTITION BY", "further"),
+            ("two frames of OVER", f"{over('SUM(n)')} + {over('SUM(n)', frame=LAST_ROWS)}", "equal rows", "further"),
+        ]
+    },
+    "OVER in WHERE": (
+        f"CREATE STREAM o AS SELECT u, n FROM clicks WHERE {over('SUM(n)')} > 1;",
+        "OVER stands in the SELECT",
+        "earlier statement",
+    ),
+    "OVER of groups": (
+        f"CREATE TABLE o AS SELECT u, COUNT(*) AS c, {over('SUM(n)')} AS s FROM clicks GROUP BY u;",
+        "OVER stands in the SELECT",
+        "earlier statement",
+    ),
+    "OVER a table": (
+        f"{TABLE}); CREATE TABLE o AS SELECT k, {over('SUM(n)', 'k')} AS s FROM t;",
+        "OVER takes the rows of a stream",
+        "GROUP BY",
     ),
     "a query in FROM": (
         "CREATE STREAM o AS SELECT * FROM (SELECT * FROM clicks) WHERE n = 1;",
@@ -700,6 +812,21 @@ FORMS = [
     "CREATE STREAM o AS SELECT DISTINCT ON (page) * FROM clicks WITHIN 2 DAYS;",
     "CREATE STREAM o AS SELECT DISTINCT ON (page) * FROM clicks WITHIN 2 DAYS GRACE PERIOD 1 DAY;",
     "CREATE STREAM o AS SELECT DISTINCT ON (page, n) * FROM clicks WITHIN 1 DAY;",
+    *(
+        f"CREATE STREAM o AS SELECT u, {each} AS r FROM clicks;"
+        for each in (
+            over("SUM(n)"),
+            over("MAX(n)"),
+            over("LAG(n)"),
+            over("LAG(n, 2)"),
+            over("SUM(n) FILTER (WHERE n > 1)"),
+            over("SUM(n)", "page"),
+            over("SUM(n)", frame=LAST_TIME.replace("10", "20")),
+            over("SUM(n)", frame=LAST_ROWS),
+            over("SUM(n)", frame=LAST_ROWS.replace("BETWEEN 1", "BETWEEN 2")),
+            over("SUM(n)", frame=f"{LAST_TIME} GRACE PERIOD 1 DAY"),
+        )
+    ),
     f"{COUNTED} GROUP BY u;",
     COUNTED.replace("o AS", "o WITH (TTL = '1 DAY') AS") + " GROUP BY u;",
     COUNTED.replace("o AS", "o WITH (TTL = '2 DAYS') AS") + " GROUP BY u;",

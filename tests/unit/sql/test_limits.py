@@ -190,6 +190,10 @@ NUMBERS = [
 ]
 
 
+OVER = "OVER (PARTITION BY k ORDER BY ROWTIME"
+ROWS = "ROWS BETWEEN {} PRECEDING AND CURRENT ROW"
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize(
     "statement",
@@ -204,6 +208,9 @@ NUMBERS = [
         "CREATE STREAM y AS SELECT DISTINCT ON (n) k, n FROM orders WITHIN {} DAYS;",
         "CREATE STREAM y AS SELECT DISTINCT ON (n) k, n FROM orders WITHIN 1 DAY GRACE PERIOD {} DAYS;",
         "CREATE STREAM y AS SELECT DISTINCT ON (n, {}) k, n FROM orders WITHIN 1 DAY;",
+        f"CREATE STREAM y AS SELECT k, SUM(n) {OVER} RANGE BETWEEN {{}} DAYS PRECEDING AND CURRENT ROW) AS s FROM orders;",
+        f"CREATE STREAM y AS SELECT k, SUM(n) {OVER} {ROWS} WITHIN 1 DAY GRACE PERIOD {{}} DAYS) AS s FROM orders;",
+        f"CREATE STREAM y AS SELECT k, LAG(n, {{}}) {OVER} {ROWS} WITHIN {{}} DAYS) AS s FROM orders;",
         "CREATE TABLE y WITH (TTL='{} DAYS') AS SELECT k, COUNT(*) AS c FROM orders GROUP BY k;",
         "CREATE TABLE y WITH (TTL={}) AS SELECT k, COUNT(*) AS c FROM orders GROUP BY k;",
         "CREATE SOURCE TABLE y (k INT PRIMARY KEY, n INT) WITH (KAFKA_TOPIC='y', VALUE_FORMAT='JSON', TTL='{} DAYS');",

@@ -188,6 +188,8 @@ def running() -> Iterator[tuple[StatementPlan, TopologyTestDriver]]:
         "SELECT customer, n FROM totals UNION ALL SELECT customer, n FROM totals;",
         "SELECT * FROM totals EMIT CHANGES;",
         "SELECT * FROM totals t JOIN names n ON t.customer = n.customer;",
+        """SELECT * FROM totals MATCH_RECOGNIZE (PARTITION BY customer ORDER BY ROWTIME MEASURES a.n AS m PATTERN (a)
+        WITHIN 1 DAY GRACE PERIOD 0 DAYS);""",
     ],
 )
 def test_what_stores_cannot_answer_is_no_pull_query(plan: StatementPlan, text: str) -> None:
@@ -207,6 +209,11 @@ def test_what_stores_cannot_answer_is_no_pull_query(plan: StatementPlan, text: s
         ("SELECT n FROM totals ORDER BY ARRAY[n];", "ORDER BY takes values with an order, and not ARRAY<BIGINT>"),
         ("SELECT n FROM totals GROUP BY n ORDER BY total;", "not part of GROUP BY: TOTAL"),
         ("SELECT n FROM totals GROUP BY SUM(n);", "GROUP BY does not support aggregate functions"),
+        (
+            """SELECT SUM(n) OVER (PARTITION BY customer ORDER BY ROWTIME RANGE BETWEEN 1 DAY PRECEDING AND CURRENT ROW)
+            FROM totals;""",
+            "OVER stands in the SELECT",
+        ),
         ("SELECT n FROM totals ORDER BY n EMIT CHANGES;", "Unexpected 'EMIT'"),
         ("SELECT n FROM totals EMIT CHANGES ORDER BY n;", "ORDER BY needs the current rows"),
         ("SELECT * FROM totls;", "TOTLS does not exist"),

@@ -325,6 +325,23 @@ def earliest(call: AggregateCall) -> Aggregate:
     )
 
 
+@aggregate("LAG(value T, [offset INTEGER]) -> T")
+def lagged(call: AggregateCall) -> Aggregate:
+    """The value so many rows before the last one, 1 by default; NULL without such a row. NULLs count as values."""
+    offset = 1 if len(call.types) == 1 else call.literal(1)
+    if not isinstance(offset, int) or offset < 0:
+        raise WrongArguments(f"LAG looks back by a whole number of rows, not {offset}")
+    width = offset + 1
+    return Aggregate(
+        call.returns,
+        Array(call.types[0]),
+        initial=list,
+        add=lambda state, value, *_: [*state, value][-width:],
+        merge=lambda first, second: [*first, *second][-width:],
+        result=lambda state: state[0] if len(state) == width else None,
+    )
+
+
 def _single(state: list[Any]) -> Any:
     return state[0] if state else None
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from riverrun.codegen.functions import written
 from riverrun.dsl.options import EmitStrategy, Grouped, Materialized
-from riverrun.sql.expressions import Compiler, Field, check_known, find_field, unexpected_filter
+from riverrun.sql.expressions import Compiler, Field, check_known, find_field, misplaced
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import UnknownFunction, WrongArguments, find_aggregate, is_aggregate
 from riverrun.sql.planning.relations import column_of
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from riverrun.dsl.grouped_streams import KGroupedStream
     from riverrun.dsl.kstream import KStream
     from riverrun.dsl.ktable import KTable
-    from riverrun.serde.api import Serde
     from riverrun.sql.durations import WindowSize
     from riverrun.sql.functions import Aggregate
     from riverrun.sql.planning.relations import LateRows, Relation
@@ -83,8 +82,8 @@ class Calls:
         call = node.this if isinstance(node, exp.Filter) else node
         if isinstance(call, exp.Anonymous) and is_aggregate(str(call.this)):
             return _named(f"A{self._place(node, call)}", node)
-        if isinstance(node, exp.Filter):
-            raise unexpected_filter(node)
+        if isinstance(node, exp.Filter | exp.Window):
+            raise misplaced(node)
         if isinstance(node, exp.Anonymous):
             check_known(node)
         if isinstance(node, exp.Column):
@@ -103,12 +102,15 @@ class Calls:
 
     def keeping(self, relation: Relation, late: LateRows) -> _KeptRows:
         """Append the whole row to grouped rows, and return how to find it there."""
-        # A grouped row has only groups and arguments, and LATE INTO sends all columns of the source. So rows in the
-        # repartition topic are wider.
-        first = len(self.inputs)
-        self.inputs += [self.compiler.code(column_of(each)) for each in relation.fields]
+        first = self.keep(relation)
         codes = (Code(f"row[{first + number}]", each.type) for number, each in enumerate(relation.fields))
         return _KeptRows(relation, tuple(codes), late)
+
+    def keep(self, relation: Relation) -> int:
+        """Append the whole row to grouped rows, which otherwise have only groups and arguments; return where it begins."""
+        first = len(self.inputs)
+        self.inputs += [self.compiler.code(column_of(each)) for each in relation.fields]
+        return first
 
     def _place(self, node: exp.Expr, call: exp.Anonymous) -> int:
         """Return the number of a call, which is within `node` if FILTER follows it."""
@@ -219,19 +221,19 @@ def aggregated(
     kinds = [each.function.intermediate for each in calls.calls]
     alone = {name: node for name, node in projection.items() if _is_state(node, calls)}
     states = named(row_serde(kinds, is_exact=is_exact), _named_columns(calls.known, kinds, alone))
-    fold = _Fold(tuple(calls.calls), len(groups))
+    fold = Fold(tuple(calls.calls), len(groups))
     stored = replace(kept or Materialized(), value_serde=states)
     _check_source(relation, window, groups[0], expires=stored.ttl is not None)
     if relation.table is not None:
-        table = _of_table(relation, row_of, fold, (keys, rows, states), groups, stored)
+        table = _of_table(relation, row_of, fold, Grouped(keys, rows), groups, stored)
     else:
         # Rows that stay in their partitions must keep the bytes of their keys, so those keep their serde.
-        is_keyed = _is_key(groups, relation)
-        serdes = (relation.key_serde if is_keyed else keys, rows, states)
-        grouped = _grouped(relation, row_of, fold, serdes, is_keyed=is_keyed)
+        is_keyed = is_key(groups, relation)
+        options = Grouped(relation.key_serde if is_keyed else keys, rows)
+        grouped = grouped_rows(relation, row_of, fold, options, is_keyed=is_keyed)
         consumer = None if late_rows is None else late_rows.consumer(is_keyed=is_keyed)
         table = _of_stream(grouped, fold, stored, window, late=consumer, is_final=is_final)
-    fields = _fields(types[: len(groups)], calls.calls, is_windowed=window is not None)
+    fields = fields_of(types[: len(groups)], calls.calls, is_windowed=window is not None)
     to_row = fold.results(is_windowed=window is not None)
     results = table.map_values(to_row)
     steps: tuple[Callable[[Any, Any], Any], ...] = (to_row,)
@@ -257,7 +259,7 @@ class RowGroups:
     fields: tuple[Field, ...]
     nodes: tuple[exp.Expr, ...]
     row_of: Callable[[Any], Any]
-    fold: _Fold
+    fold: Fold
     key_bytes: Callable[[Any], bytes]
     passes: Callable[[Any, Any], bool] | None
 
@@ -274,13 +276,13 @@ def row_groups(
     rewritten = tuple(calls.rewritten(each) for each in nodes)
     test = None if having is None else calls.rewritten(having)
     types = [each.type or Primitive.STRING for each in calls.inputs[: len(groups)]]
-    fields = _fields(types, calls.calls, is_windowed=False)
+    fields = fields_of(types, calls.calls, is_windowed=False)
     passes = None
     if test is not None:
         compiler = Compiler(fields)
         passes = predicate_of(compiler.names, compiler.condition(test, "HAVING"))
     row_of = function_of(calls.compiler.names, calls.inputs)
-    fold = _Fold(tuple(calls.calls), len(groups))
+    fold = Fold(tuple(calls.calls), len(groups))
     return RowGroups(fields, rewritten, row_of, fold, row_serde(types).serialize, passes)
 
 
@@ -323,7 +325,7 @@ def _passing(passes: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
     return lambda key, row: row if passes(key, row) else None
 
 
-def _fields(groups: Sequence[SqlType], calls: Sequence[GroupedAggregate], *, is_windowed: bool) -> tuple[Field, ...]:
+def fields_of(groups: Sequence[SqlType], calls: Sequence[GroupedAggregate], *, is_windowed: bool) -> tuple[Field, ...]:
     fields = [Field(f"G{number}", type_) for number, type_ in enumerate(groups)]
     fields += [Field(f"A{number}", each.function.returns) for number, each in enumerate(calls)]
     if is_windowed:
@@ -332,7 +334,7 @@ def _fields(groups: Sequence[SqlType], calls: Sequence[GroupedAggregate], *, is_
 
 
 @dataclass(frozen=True, slots=True)
-class _Fold:
+class Fold:
     """Functions of one DSL aggregation that computes several calls at once."""
 
     calls: tuple[GroupedAggregate, ...]
@@ -402,10 +404,7 @@ def _kept(state: Any, *_values: Any) -> Any:
     return state
 
 
-_Serdes = tuple["Serde[Any]", "Serde[Any]", "Serde[Any]"]
-
-
-def _is_key(groups: Sequence[exp.Expr], relation: Relation) -> bool:
+def is_key(groups: Sequence[exp.Expr], relation: Relation) -> bool:
     """Return whether rows are grouped by just their key, and so need no repartitioning (ksqlDB's `StreamGroupByKey`)."""
     if relation.window is not None or not all(isinstance(each, exp.Column) for each in groups):
         return False
@@ -413,18 +412,17 @@ def _is_key(groups: Sequence[exp.Expr], relation: Relation) -> bool:
     return places == relation.key
 
 
-def _grouped(
-    relation: Relation, row_of: Callable[[Any], Any], fold: _Fold, serdes: _Serdes, *, is_keyed: bool
+def grouped_rows(
+    relation: Relation, row_of: Callable[[Any], Any], fold: Fold, options: Grouped[Any, Any], *, is_keyed: bool
 ) -> KGroupedStream[Any, Any]:
-    keys, rows, _ = serdes
     assert relation.stream is not None  # noqa: S101 - checked by the caller
-    stream, options = relation.stream.map_values(row_of).filter(fold.grouped()), Grouped(keys, rows)
+    stream = relation.stream.map_values(row_of).filter(fold.grouped())
     return stream.group_by_key(options) if is_keyed else stream.group_by(fold.group(), options)
 
 
 def _of_stream(
     grouped: KGroupedStream[Any, Any],
-    fold: _Fold,
+    fold: Fold,
     stored: Materialized[Any, Any],
     window: WindowClause | None,
     *,
@@ -467,12 +465,11 @@ def _grace_ms(window: WindowClause, *, is_final: bool) -> int:
 def _of_table(
     relation: Relation,
     row_of: Callable[[Any], Any],
-    fold: _Fold,
-    serdes: _Serdes,
+    fold: Fold,
+    options: Grouped[Any, Any],
     groups: Sequence[exp.Expr],
     stored: Materialized[Any, Any],
 ) -> KTable[Any, Any]:
-    keys, rows, _ = serdes
     for each in fold.calls:
         if each.function.undo is None:
             message = "The aggregation function(s) cannot be applied to a table source, only to a stream source."
@@ -485,5 +482,5 @@ def _of_table(
         made = row_of(row)
         return (made[: fold.width], made) if is_grouped(key, made) else None
 
-    table = relation.table.group_by(grouped, Grouped(keys, rows))
+    table = relation.table.group_by(grouped, options)
     return table.aggregate(fold.initial, fold.adder(), fold.undo, stored)

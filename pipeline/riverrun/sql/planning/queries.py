@@ -19,7 +19,9 @@ from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import is_aggregate
 from riverrun.sql.planning.aggregations import TTL_PLACES, aggregated
 from riverrun.sql.planning.joins import joined_all
-from riverrun.sql.planning.relations import exploded, rows_of, table_calls
+from riverrun.sql.planning.matching import matched
+from riverrun.sql.planning.relations import exploded, names_of, qualified, rows_of, table_calls
+from riverrun.sql.planning.rolling import rolled, windows_in
 from riverrun.sql.row_code import Code, function_of, predicate_of
 from riverrun.sql.statements import From, Item, Query, SqlError, start_of
 from riverrun.sql.types import Map, Primitive
@@ -84,15 +86,18 @@ def planned(
 
     def sent(into: LateInto, rows: Relation) -> None:
         assert late is not None  # noqa: S101 - only a LATE INTO has late rows
-        late(into, _plain(_WHOLE, rows, Materialized()))
+        late(into, _plain(_WHOLE, rows, Materialized(), {}))
 
-    relation = _filtered(query, joined_all(relations, query.joins, sent))
+    given = relations
+    if query.match is not None:
+        given = [matched(query.match, relations[0], settings or {}, used=names_of(query))]
+    relation = _filtered(query, joined_all(given, query.joins, sent))
     stored: Materialized[Any, Any] = kept or Materialized()
     if query.group_by:
         return _aggregate_result(query, relation, stored, settings or {}, sent)
     if stored.ttl is not None:
         raise SqlError(TTL_PLACES, query.source.start)
-    return _plain(query, relation, stored)
+    return _plain(query, relation, stored, settings or {})
 
 
 def _check_clauses(query: Query) -> None:
@@ -122,18 +127,6 @@ def check_functions(query: Query) -> None:
                 raise SqlError(message, start_of(inner))
     for call in table_calls([item.expression for item in query.items] if query.group_by else ()):
         raise SqlError("Table functions cannot be used with aggregations.", start_of(call))
-
-
-def qualified(node: exp.Expr, relation: Relation) -> exp.Expr:
-    """Return an expression whose columns all name their source, so that equal expressions compare equal."""
-    found = node.copy()
-    # A parameter of a lambda looks like a column, and hides one with its name unless that is qualified.
-    bound = {name.name for each in found.find_all(exp.Lambda) for name in each.expressions}
-    for column in list(found.find_all(exp.Column)):
-        if column.name not in bound or column.table:
-            place = find_field(relation.fields, column)
-            column.set("table", exp.Identifier(this=relation.fields[place].source))
-    return found.this if isinstance(found, exp.Paren) else found
 
 
 def _filtered(query: Query, relation: Relation) -> Relation:
@@ -272,7 +265,7 @@ def _types(nodes: Sequence[exp.Expr], relation: Relation) -> list[SqlType]:
     return [compiler.code(each).type or Primitive.STRING for each in nodes]
 
 
-def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> QueryResult:
+def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any], settings: Mapping[str, Any]) -> QueryResult:
     """Return the result of a query without an aggregation."""
     store = kept.name
     if query.distinct is not None:
@@ -289,7 +282,10 @@ def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> Qu
         for number, node in enumerate(keys):
             if node not in known:
                 outputs.append(ProjectedColumn(_own_name(node) or f"KSQL_COL_{number}", node))
-    nodes, relation = exploded([each.node for each in outputs], relation)
+    nodes = [each.node for each in outputs]
+    if windows_in(nodes):
+        nodes, relation = rolled([qualified(each, relation) for each in nodes], relation, settings)
+    nodes, relation = exploded(nodes, relation)
     outputs = [replace(each, node=node) for each, node in zip(outputs, nodes, strict=True)]
     compiler = Compiler(relation.fields)
     nodes = [qualified(each.node, relation) for each in outputs]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from riverrun.codegen.functions import written
-from riverrun.sql.expressions import Compiler, Field
+from riverrun.sql.expressions import Compiler, Field, find_field
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import (
     TableFunction,
@@ -44,6 +44,7 @@ def names_of(query: Query) -> set[str]:
     roots = [item.expression for item in query.items]
     roots += [query.where, query.having, *query.partition_by, *query.group_by, *(join.on for join in query.joins)]
     roots += () if query.distinct is None else query.distinct.nodes
+    roots += () if query.match is None else query.match.nodes
     return {column.name for root in roots if root is not None for column in root.find_all(exp.Column)}
 
 
@@ -196,6 +197,18 @@ def rows_of(fields: Sequence[Field]) -> Serde[Any]:
 
 _BOUNDS = ("WINDOWSTART", "WINDOWEND")
 PLACES = ("ROWTIME", "ROWPARTITION", "ROWOFFSET")
+
+
+def qualified(node: exp.Expr, relation: Relation) -> exp.Expr:
+    """Return an expression whose columns all name their source, so that equal expressions compare equal."""
+    found = node.copy()
+    # A parameter of a lambda looks like a column, and hides one with its name unless that is qualified.
+    bound = {name.name for each in found.find_all(exp.Lambda) for name in each.expressions}
+    for column in list(found.find_all(exp.Column)):
+        if column.name not in bound or column.table:
+            place = find_field(relation.fields, column)
+            column.set("table", exp.Identifier(this=relation.fields[place].source))
+    return found.this if isinstance(found, exp.Paren) else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import great_expectations.expectations as gxe
 import msgspec
 import pytest
 
-from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, TimeWindows
 from riverrun.cli.main import main
 from riverrun.errors import ApprovalNeededError, ConfigError, ReleaseError, UnderWayError
 from riverrun.testing import Cluster
@@ -80,6 +80,11 @@ class Step:
             case "count":
                 counts = self._stream(builder, source).group_by_key(GROUPS).count(self._stored("counts"))
                 self._write(counts)
+            case "minutes":
+                windows = TimeWindows.of_size_and_grace(timedelta(minutes=2), timedelta(minutes=1))
+                of_key = self._stream(builder, source).group_by_key(GROUPS).windowed_by(windows)
+                minutes = of_key.count(Materialized(name="minutes")).to_stream(lambda key, _count: str(key))
+                minutes.to(self.writes, OUT)
         return builder.build()
 
     def expected(self, tables: dict[str, Table]) -> Table:

@@ -527,7 +527,7 @@ CHANGES = {
     [
         ("reprocess", {"step": ReleaseStep.PLANNED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
         ("gate", {"step": ReleaseStep.REPROCESSED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
-        ("cut", {"step": ReleaseStep.GATED, "live": "v1", "candidate": "v2"}, "--to v2 begins the release again"),
+        ("cut", {"step": ReleaseStep.GATED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
         ("rollback", {"step": ReleaseStep.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Restore its code"),
         ("work", {"step": ReleaseStep.GATED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
         ("work", {"step": ReleaseStep.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Restore its code"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import TopicError, VersionConflictError
 from riverrun.hosting.control_topic import ReleaseRegistry, require_never_released
 from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
-from riverrun.hosting.release import staging_name
+from riverrun.hosting.release import START, staging_name
 from riverrun.kafka.admin import STABLE_SECONDS, TopicSpec
 from riverrun.processor.handlers import error_handlers, may_keep_letters
 from riverrun.processor.timestamps import timestamp_extractor
@@ -184,7 +184,12 @@ class ConnectedApplication:
 
     def require_topics(self, what: str, sources: Iterable[str]) -> None:
         """Check that sources exist, and all topics that are written; the error names all that are missing."""
-        application = self.application
+        application, sources = self.application, set(sources)
+        staging = sources & {*(application.config.elsewhere or {}).values()}
+        if staging and (gone := staging - self.admin.partitions(staging).keys()):
+            message = f"{self.id} reads results that have been deleted: {', '.join(sorted(gone))} do not exist"
+            hint = f"Release it again: {START.command(application.config.name, self.version)} computes it from scratch."
+            raise TopicError(message, hint=hint)
         published = application.published or {}
         letters = application.dead_letters or application.config.streams.errors_dead_letter_queue_topic_name
         staged = {published[topic] for topic in application.topology.sink_topics & published.keys()}

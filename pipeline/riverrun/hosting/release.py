@@ -277,15 +277,30 @@ class Release:
             message = f"{self.app}: {version} reads other topics since a joint release has taken its next step"
             raise UnderWayError(message, hint="Start it again: it then reads these.")
 
-    def command(self, action: Action) -> str:
+    def command(self, action: Action, argument: str = "") -> str:
         """Return the command of an action, with all applications that take it together."""
-        return joint_command(action.name, self.joint) if self.joint else action.command(self.app)
+        return joint_command(action.name, self.joint) if self.joint else action.command(self.app, argument)
+
+    def hint_of_other_code(self, version: str) -> str:
+        """Return the hint for a version whose code has changed since the release was planned."""
+        if self.joint and self.step in BEGUN:
+            return f"{self.command(ABORT)} gives the joint release up; then start it again."
+        again = START.command(self.app, version)
+        if version == self.candidate and self.step is not ReleaseStep.ROLLED_BACK:
+            return f"{again} begins it again."
+        return f"Restore its code of that time, or release {version} again: {again} computes it from scratch."
 
     def require_alone(self, action: Action) -> None:
         """Make sure that a step concerns no other application: one of a joint release is taken with all of them."""
         if self.joint:
             message = f"{self.app}: {self.candidate} is released together with other applications"
             raise ReleaseError(message, hint=f"Take the step with all of them: {self.command(action)}")
+
+    def require_startable(self, candidate: str, joint: Mapping[str, str]) -> None:
+        """Make sure that no other release is before its cut: of another version, or with other applications."""
+        if self.step in BEGUN and (self.candidate, self.joint) != (candidate, joint):
+            message = f"{self.app}: {self.candidate} is being released; {self.progress}"
+            raise ReleaseError(message, hint=f"Give it up first: {self.command(ABORT)}")
 
     def to(self, step: ReleaseStep, **changes: Any) -> Release:
         """Return the release at its next step. The barrier ends, except in the middle of a switch."""
@@ -334,10 +349,11 @@ class Release:
         if self.digests.get(version) == DELETED:
             message = f"{self.app}: results of {version} are being deleted, so some may be gone"
             is_begun = self.step not in SETTLED and version == self.candidate
-            deletes = f"abort {self.app}" if is_begun else f"retire {self.app} --version {version}"
+            deletes = self.command(ABORT) if is_begun else RETIRE.command(self.app, version)
+            again = self.command(START, version) if is_begun else START.command(self.app, version)
             hint = (
-                f"If nobody deletes them any more: riverrun release {deletes} deletes the rest,"
-                f" and riverrun release start {self.app} --to {version} computes all of them from scratch."
+                f"If nobody deletes them any more: {deletes} deletes the rest,"
+                f" and {again} computes all of them from scratch."
             )
             raise ReleaseError(message, hint=hint)
 

@@ -9,12 +9,14 @@ from riverrun.errors import ReleaseError
 from riverrun.project.chosen_version import ChosenVersion
 from riverrun.project.joint_plan import plan_joint
 from riverrun.releases.joint import JointMember, JointReleaser, require_exactly_once
+from riverrun.releases.release_plan import Joint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.release import Release
+    from riverrun.kafka.admin import Admin
     from riverrun.project.cluster import ProjectCluster
     from riverrun.project.joint_plan import JointPlan
 
@@ -177,9 +179,13 @@ class JointRelease:
         live = {app: ChosenVersion(self._cluster, self._project, app).version for app in self._project.apps}
         plan = plan_joint(self._project, self._versions, live, self._cluster.kafka)
         require_exactly_once(members.values())
+        _require_own_times(self._cluster.admin, plan)
         for each in members.values():
             self._require_simple(each, plan)
-        plans = {app: members[app].releaser.plan(version) for app, version in plan.members.items()}
+        plans = {
+            app: members[app].releaser.plan(version, joint=Joint(plan.members, plan.inputs[app]))
+            for app, version in plan.members.items()
+        }
         return replace(plan, plans=plans), members
 
     def _require_simple(self, member: JointMember, plan: JointPlan) -> None:
@@ -201,3 +207,14 @@ class JointRelease:
             if is_given:
                 message = f"{app} {reason}: it cannot be in a joint release"
                 raise ReleaseError(message, hint="Release it alone, after the others.")
+
+
+def _require_own_times(admin: Admin, plan: JointPlan) -> None:
+    """Refuse topics between the applications in which records have other times than in staging topics."""
+    between = {topic for versions in plan.inputs.values() for topics in versions.values() for topic in topics}
+    settings = admin.topic_configs(between)
+    stamped = sorted(topic for topic, found in settings.items() if found["message.timestamp.type"] == "LogAppendTime")
+    if stamped:
+        message = f"Brokers replace the times of records in {', '.join(stamped)}: candidates would read other times"
+        hint = "Set its message.timestamp.type to CreateTime, or release the applications alone."
+        raise ReleaseError(message, hint=hint)

@@ -142,7 +142,7 @@ class Corrections:
 
         If something still publishes (`is_settled` is false), this only leaves less to do for a later call.
         """
-        create_staging(old)
+        create_staging(old, grows=True)
         for topic in tables(old.application):
             self._brought(old, topic, _staging_transactional_id(old, topic), mine, Side.NEW, is_settled=is_settled)
 

@@ -24,13 +24,14 @@ from riverrun.kafka.tombstones import whole_now
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.corrections import Corrections, conflicts
 from riverrun.releases.gating import Gate, Point
-from riverrun.releases.releaser import Joint, Releaser
+from riverrun.releases.release_plan import Joint
+from riverrun.releases.releaser import Releaser
 from riverrun.releases.switch import fence
-from riverrun.releases.versions import Versions, keep_all
+from riverrun.releases.versions import Versions, grow_staging, is_planned_code, keep_all, other_code
 from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.connected import ConnectedApplication
@@ -82,18 +83,28 @@ class JointMember:
         self.corrections = Corrections(app, self.registry)
         self._gate = Gate(self.config.quality, self.versions, spark)
 
-    def keep_all(self, version: str, topics: Iterable[str]) -> None:
-        """Let staging topics that others of the release read keep every record."""
-        keep_all(self.versions.application(version), topics)
+    def keep_all(self, release: Release, candidate: str, topics: Collection[str]) -> None:
+        """Let staging topics of both versions keep every record that others of the release read."""
+        live = self.versions.application(release.live)
+        grow_staging(live)
+        for version in (live, self.versions.application(candidate)):
+            keep_all(version, topics)
 
     def pair(self, release: Release, new: str) -> tuple[ConnectedApplication, ConnectedApplication]:
         return self.versions.releasable(release.live), self.versions.staged(new)
 
+    def require_startable(self, release: Release, joint: Mapping[str, str]) -> None:
+        """Make sure that no other release is under way, and that this one, if it is, has no results of other code.
+
+        Applications below may have read them.
+        """
+        release.require_startable(joint[self.app], joint)
+        if release.step in BEGUN and not is_planned_code(release, self.versions.releasable(joint[self.app])):
+            raise other_code(release, joint[self.app])
+
     def brought(self, release: Release, new: str) -> _Pair:
         """Bring both versions to one vector, and to the ends of what they read of others of the release."""
         old, candidate = self.pair(release, new)
-        for each in (old, candidate):
-            require_nobody(each)
         fence(old, candidate)
         self.versions.drain(old, self._read(release, old))
         # A run of the other version may have gone further than the live one.
@@ -208,10 +219,17 @@ class JointReleaser:
     def statuses(self) -> dict[str, Release]:
         """Return the records of the applications, each of which has to be a part of this release."""
         found = {each.app: each.releaser.status() for each in self._members}
-        others = [app for app, release in found.items() if release.joint != self._joint]
-        if others:
+        if others := [app for app, release in found.items() if release.joint != self._joint]:
             message = f"{', '.join(others)}: not released together as {named_versions(self._joint)}"
             hint = "`riverrun release status` says what is released with an application, and how far it is."
+            left = [each for each in found.values() if each.joint == self._joint]
+            if any(each.step in BEGUN for each in left):
+                # Others may be in another release by now.
+                action = "abort" if any(found[app].step in BEGUN for app in others) else "start"
+                hint = f"Its start was interrupted. Next: {joint_command(action, self._joint)}"
+            elif left:
+                versions = dict.fromkeys(found, "VERSION")
+                hint = f"That release is over. Another one may start: {joint_command('start', versions)}"
             raise ReleaseError(message, hint=hint)
         return found
 
@@ -224,7 +242,7 @@ class JointReleaser:
             for app, release in found.items()
         )
 
-    def start(self, inputs: Mapping[str, Mapping[str, Mapping[str, str]]], read: Mapping[str, Iterable[str]]) -> None:
+    def start(self, inputs: Mapping[str, Mapping[str, Mapping[str, str]]], read: Mapping[str, Collection[str]]) -> None:
         """Begin the release of all candidates, or continue that.
 
         Args:
@@ -232,20 +250,12 @@ class JointReleaser:
             read: The topics that others of the release read, by application.
         """
         for each in self._members:
-            release = each.releaser.status()
-            if release.step in BEGUN and release.joint != self._joint:
-                message = f"{each.app}: {release.candidate} is being released already; {release.progress}"
-                command = (
-                    joint_command("abort", release.joint) if release.joint else f"riverrun release abort {each.app}"
-                )
-                raise ReleaseError(message, hint=f"Give that up first: {command}")
+            each.require_startable(each.releaser.status(), self._joint)
         for each in self._members:
             release, candidate = each.releaser.status(), self._joint[each.app]
-            # Later steps make sure themselves that the code is that of the start.
             if release.joint != self._joint or release.step not in {ReleaseStep.REPROCESSED, ReleaseStep.GATED}:
                 release = each.releaser.start(candidate, joint=Joint(self._joint, inputs[each.app]))
-            for version in (release.live, candidate):
-                each.keep_all(version, read[each.app])
+            each.keep_all(release, candidate, read[each.app])
 
     def reprocess(self) -> None:
         """Compute the candidates, each up to where its live version stands, and what those above it have written."""
@@ -378,16 +388,30 @@ class JointReleaser:
 
     def _still(self, releases: Mapping[str, Release], way: _Direction) -> dict[str, _Pair]:
         """Bring all versions to where they are compared, from above, and make sure that they stay there."""
+        # Settings may have changed since the start.
+        require_exactly_once(self._members)
+        if running := [*self._running(releases, way)]:
+            hint = "Stop these workers and runs, then try again. One that died counts until its session times out."
+            raise UnderWayError("; ".join(running), hint=hint)
         pairs = {each.app: each.brought(releases[each.app], way.new(releases[each.app])) for each in self._members}
         for each in self._members:
             each.require_still(releases[each.app], pairs[each.app])
         return pairs
 
+    def _running(self, releases: Mapping[str, Release], way: _Direction) -> Iterator[str]:
+        """Yield a message for each version of these applications that is processed, with the hosts that process it."""
+        for each in self._members:
+            for version in each.pair(releases[each.app], way.new(releases[each.app])):
+                try:
+                    require_nobody(version)
+                except UnderWayError as error:
+                    yield error.message
+
     def _given_back(self, way: _Direction) -> dict[str, Release]:
         """Return the records; those of a switch that has died before it could publish are at the step before it again."""
         releases = self.statuses()
-        # Before anything is published, all are in the middle of the switch: none is at the step before it any more.
-        if all(each.step is not way.before for each in releases.values()):
+        # Before anything is published, all are in the middle of the switch, and know its id.
+        if all(each.step is not way.before and each.switch for each in releases.values()):
             return releases
         return {each.app: _give_back(each, releases[each.app], way) for each in self._members}
 

@@ -228,6 +228,22 @@ def _size(number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Joint:
+    """The applications with which one is released.
+
+    Args:
+        members: All of them with their candidates, in the order of the flow; empty if it is released alone.
+        inputs: Topics by topic that versions of this one read while they are not live (`Release.inputs`).
+    """
+
+    members: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+ALONE = Joint()
+
+
+@dataclass(frozen=True, slots=True)
 class ReleasePlan:
     """The work and the effects of a release, before anything is done.
 
@@ -292,7 +308,11 @@ class ReleasePlan:
 
 
 def plan_release(
-    live: ConnectedApplication, new: ConnectedApplication, versions: Versions, carry: CarryPlan | None = None
+    live: ConnectedApplication,
+    new: ConnectedApplication,
+    versions: Versions,
+    carry: CarryPlan | None = None,
+    joint: Joint = ALONE,
 ) -> ReleasePlan:
     """Compare two versions, and ask brokers what the candidate would have to read; changes nothing."""
     app, target = live.application.config.name, versions.target(live, new)
@@ -300,6 +320,8 @@ def plan_release(
         read = carry.read_by(new.topology)
         target = {tp: end for tp, end in target.items() if tp.topic in read}
     first = live.admin.beginning_offsets(target)
+    # Nobody deletes records of the staging topics that it reads in place of others.
+    public = {tp.topic for tp in target} - joint.inputs.get(new.version, {}).keys()
     # Retention may have deleted records beyond the live version's position: then the range is empty, not negative.
     wanted = RunRange({tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()})
     ended, written = outputs(live.application), outputs(new.application)
@@ -310,8 +332,8 @@ def plan_release(
         candidate=new.version,
         changed=_changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
         range=wanted,
-        lost={tp: offset for tp, offset in first.items() if offset > 0},
-        thinned=tuple(thinned_inputs(live.admin, new.resolved().topology, {tp.topic for tp in target})),
+        lost={tp: offset for tp, offset in first.items() if offset > 0 and tp.topic in public},
+        thinned=tuple(thinned_inputs(live.admin, new.resolved().topology, public, versions.others(joint.members, new))),
         archived=_archived(live.admin, target),
         outputs=tuple(written.values()),
         ended=tuple(sorted(ended.keys() - written.keys())),

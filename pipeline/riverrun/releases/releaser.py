@@ -9,7 +9,7 @@ so a rollback is the same step in the other direction.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +24,7 @@ from riverrun.releases.carrying import Carrying
 from riverrun.releases.check_log import GATE_OF_RELEASE, CheckLog, CheckRecord
 from riverrun.releases.corrections import Corrections
 from riverrun.releases.gating import Gate, Point
-from riverrun.releases.release_plan import ReleasePlan, plan_release
+from riverrun.releases.release_plan import ALONE, Joint, ReleasePlan, plan_release
 from riverrun.releases.rows import DifferentRow, different_rows
 from riverrun.releases.step_checks import StepChecks, candidate_of, looking, readiness, retired_of
 from riverrun.releases.switch import Switch
@@ -46,22 +46,6 @@ if TYPE_CHECKING:
     Dropped = tuple[Mapping[str, int], Mapping[str, int]]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Joint:
-    """The applications with which one is released.
-
-    Args:
-        members: All of them with their candidates, in the order of the flow; empty if it is released alone.
-        inputs: Topics by topic that versions of this one read while they are not live (`Release.inputs`).
-    """
-
-    members: Mapping[str, str] = field(default_factory=dict)
-    inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-
-ALONE = Joint()
 
 
 class Releaser:
@@ -114,10 +98,10 @@ class Releaser:
         self.check("restore", live)
         return self._registry.write(Release(self._config.name, live))
 
-    def plan(self, candidate: str, *, carry: bool = False) -> ReleasePlan:
+    def plan(self, candidate: str, *, carry: bool = False, joint: Joint = ALONE) -> ReleasePlan:
         """Describe what a release of `candidate` would do. Changes nothing: the last release can still be rolled back."""
         live, new = self._checks.pair(self.status(), candidate)
-        return plan_release(live, new, self._versions, self._carrying.plan(live, new) if carry else None)
+        return plan_release(live, new, self._versions, self._carrying.plan(live, new) if carry else None, joint)
 
     def start(self, candidate: str, *, carry: bool = False, joint: Joint = ALONE) -> Release:
         """Begin the release of `candidate`, and record its code. The last release can no longer be rolled back.
@@ -126,6 +110,7 @@ class Releaser:
         code has changed since: then the output is deleted and computed again. Likewise if it is released with others now.
         """
         release = self.check("start", candidate)
+        release.require_startable(candidate, joint.members)
         live, new = self._checks.pair(release, candidate)
         digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
         is_noted = release.step is ReleaseStep.PLANNED and release.candidate == candidate

@@ -19,7 +19,7 @@ from riverrun.hosting.alone import await_no_sole_host, require_no_sole_host
 from riverrun.hosting.control_topic import ReleaseRegistry, known_release
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
-from riverrun.hosting.release import SETTLED, Release, staging_name
+from riverrun.hosting.release import ABORT, SETTLED, Release, staging_name
 from riverrun.quality.expectations import declared
 from riverrun.records import counted
 from riverrun.releases.corrections import Corrections
@@ -294,7 +294,7 @@ class Repairer:
         release = known_release(self._registry, self._config, self._admin)
         if release.step not in SETTLED:
             message = f"{release.app}: {release.candidate} is being released; {release.progress}"
-            raise UnderWayError(message, hint="Complete the release, or give it up: riverrun release abort.")
+            raise UnderWayError(message, hint=f"Complete the release, or give it up: {release.command(ABORT)}")
         require_declared(self._config, release.live, "live")
         release.require_nothing_held()
         return release

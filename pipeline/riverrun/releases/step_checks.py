@@ -28,7 +28,7 @@ from riverrun.quality.expectations import declared
 from riverrun.records import OffsetVector
 from riverrun.releases.topology import require_known, require_same_keys, require_same_kinds
 from riverrun.releases.verdicts import Now, inputs_since, require_approvable, require_valid, suite_digest
-from riverrun.releases.versions import hint_of_other_code, is_planned_code, require_declared
+from riverrun.releases.versions import is_planned_code, other_code, require_declared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -243,9 +243,8 @@ class StepChecks:
         self.pair(release, candidate)
         if release.step not in SETTLED:
             self._require_alone(release, START)
-        if release.step in BEGUN and release.candidate != candidate:
-            message = f"{release.app}: {release.candidate} is being released; {release.progress}"
-            raise ReleaseError(message, hint=f"Give it up first: riverrun release abort {release.app}")
+        if not self._is_joint:
+            release.require_startable(candidate, {})
         # The result is dropped: this raises if no release can start at this step.
         if release.step is not ReleaseStep.PLANNED:
             release.to(ReleaseStep.PLANNED)
@@ -288,7 +287,9 @@ class StepChecks:
 
     def _require_way_back(self, release: Release) -> None:
         if release.previous is None:
-            raise ReleaseError(f"{release.app}: there is no version to roll back to")
+            message = f"{release.app}: there is no version to roll back to"
+            again = START.command(release.app, "VERSION")
+            raise ReleaseError(message, hint=f"Another release brings an earlier version back: {again}")
         require_declared(self._config, release.live, "live")
         require_declared(self._config, release.previous, "the version to roll back to")
 
@@ -297,8 +298,7 @@ class StepChecks:
         """Make sure that a version is whole, and not computed half by the planned code, half by other code."""
         release.require_results(version.version)
         if not is_planned_code(release, version):
-            message = f"{release.app}: the code of {version.version} has changed since the release was planned"
-            raise ReleaseError(message, hint=hint_of_other_code(release, version))
+            raise other_code(release, version.version)
 
     def _require_valid_verdict(self, release: Release) -> None:
         """Make sure that the last gate's verdict lets the candidate go live."""
@@ -308,7 +308,7 @@ class StepChecks:
             inputs = inputs_since(OffsetVector.parse(release.verdict.at), self._versions.target(live, new))
         suite = self.suite()
         now = Now(candidate_of(release), suite, digests, inputs, self._config.max_inputs_since_gate)
-        require_valid(release.app, release.verdict, now)
+        require_valid(release, now)
 
 
 def retired_of(release: Release, version: str | None) -> str:

@@ -125,7 +125,7 @@ class Switch:
     def _prepared(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
         """Do everything that is possible while both versions run, to shorten the pause."""
         # The old version writes to its staging topics from the switch on.
-        self._versions.staged(old.version)
+        self._versions.staged(old.version, grows=True)
         if not self.barriers.is_running(new) and not self._versions.is_ahead(new, old):
             self._versions.follow(new, old)
         # The coordinator of a barrier that is still there has died.

@@ -34,9 +34,14 @@ _TABLES = {Lineage.TABLE, Lineage.ROWS}
 _LOOK_UPS = StreamTableJoin, StreamTableLeftJoin, StreamVersionedTableJoin, BufferedStreamTableJoin
 
 
-def thinned_inputs(admin: Admin, topology: Topology, topics: Collection[str]) -> list[str]:
-    """Return those topics that a topology aggregates as streams, and from which compaction may have removed records."""
-    configs = admin.topic_configs(streams_of_aggregations(topology).intersection(topics))
+def thinned_inputs(
+    admin: Admin, topology: Topology, topics: Collection[str], others: Iterable[Topology] = ()
+) -> list[str]:
+    """Return those topics that are aggregated as streams, and from which compaction may have removed records.
+
+    They are aggregated by the topology, or by `others` that read what it writes.
+    """
+    configs = admin.topic_configs(streams_of_aggregations(topology, others).intersection(topics))
     compacted = sorted(topic for topic, config in configs.items() if "compact" in config["cleanup.policy"])
     counts = admin.partitions(compacted)
     return [
@@ -46,28 +51,45 @@ def thinned_inputs(admin: Admin, topology: Topology, topics: Collection[str]) ->
     ]
 
 
-def streams_of_aggregations(topology: Topology) -> set[str]:
+def streams_of_aggregations(topology: Topology, others: Iterable[Topology] = ()) -> set[str]:
     """Return the external topics whose records, or the updates of tables made of them, are aggregated as streams."""
     subs = topology.sub_topologies()
-    read = [(sub, {*source.topics} - sub.repartition_topics) for sub in subs for source in sub.sources]
-    return {topic for sub, topics in read if topics and _is_aggregated(subs, sub, topics) for topic in topics}
+    all_ = [subs, *(each.sub_topologies() for each in others)]
+    read = [(sub, _external(sub, source.topics)) for sub in subs for source in sub.sources]
+    return {topic for sub, topics in read if topics and _is_aggregated(all_, sub, topics) for topic in topics}
 
 
-def _is_aggregated(subs: Sequence[SubTopology], sub: SubTopology, topics: set[str]) -> bool:
-    """Return whether records of topics, or updates of tables made of them, reach a store as a stream."""
-    seen, waiting = set[tuple[str, bool]](), [(sub, topics, False)]
+def _external(sub: SubTopology, topics: Iterable[str]) -> set[str]:
+    return {*topics} - sub.repartition_topics
+
+
+def _is_aggregated(all_: Sequence[Sequence[SubTopology]], sub: SubTopology, topics: set[str]) -> bool:
+    """Return whether records of topics, or updates of tables made of them, reach a store as a stream.
+
+    Each topology of `all_` has repartition topics of its own; `sub` is a part of the first.
+    """
+    seen, waiting = set[tuple[int, str, bool]](), [(0, sub, topics, False)]
     while waiting:
-        here, read, as_table = waiting.pop()
+        of, here, read, as_table = waiting.pop()
         # Users' processors look rows up in the store of a table.
         tables = {name for node in here.nodes if _makes_rows(node) for name in here.store_access.get(node.name, ())}
         for node, is_table in _reached(here, read, as_table=as_table):
             kept = {*here.store_access.get(node.name, ())} - tables
             if kept and not is_table and not isinstance(_operator(node), _LOOK_UPS):
                 return True
-            if isinstance(node, SinkNode) and isinstance(node.topic, str) and (node.topic, is_table) not in seen:
-                seen.add((node.topic, is_table))
-                waiting += [(each, {node.topic}, is_table) for each in subs if node.topic in each.repartition_topics]
+            if isinstance(node, SinkNode) and isinstance(node.topic, str) and (of, node.topic, is_table) not in seen:
+                seen.add((of, node.topic, is_table))
+                waiting += [(to, each, {node.topic}, is_table) for to, each in _readers(all_, of, node.topic)]
     return False
+
+
+def _readers(all_: Sequence[Sequence[SubTopology]], of: int, topic: str) -> Iterator[tuple[int, SubTopology]]:
+    """Yield what reads a topic that a topology writes: its own parts if it repartitions, and parts of the others."""
+    for to, subs in enumerate(all_):
+        for each in subs:
+            external = (name for source in each.sources for name in _external(each, source.topics))
+            if topic in (each.repartition_topics if to == of else external):
+                yield to, each
 
 
 def _reached(sub: SubTopology, topics: set[str], *, as_table: bool) -> Iterator[tuple[Node, bool]]:

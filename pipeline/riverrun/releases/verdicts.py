@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from riverrun.errors import ApprovalNeededError, ReleaseError
+from riverrun.hosting.release import APPROVE, GATE
 from riverrun.processor.handlers import DropReason
 from riverrun.records import counted
 from riverrun.spark.runs import DONE
@@ -54,16 +55,16 @@ def new_id() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
-    """Make sure that a verdict lets a candidate go live: it passed or was approved, and matches the present facts."""
-    again = f"Judge it again: riverrun release gate {app}"
+def require_valid(release: Release, now: Now) -> None:
+    """Make sure that the verdict lets the candidate go live: it passed or was approved, and matches the present facts."""
+    app, verdict, again = release.app, release.verdict, f"Judge it again: {release.command(GATE)}"
     if verdict is None or verdict.critical:
         raise ReleaseError(f"{app}: no gate has passed {now.candidate}", hint=again)
     for version, digest in now.digests.items():
         if verdict.digests.get(version) != digest:
             message = f"{app}: the code of {version} has changed since verdict {verdict.id}"
-            begins = f"riverrun release start {app} --to {version} begins the release again."
-            raise ReleaseError(message, hint=begins if version == now.candidate else again)
+            hint = release.hint_of_other_code(version) if version == now.candidate else again
+            raise ReleaseError(message, hint=hint)
     if verdict.suite != now.suite:
         raise ReleaseError(f"{app}: the expectations have changed since verdict {verdict.id}", hint=again)
     if now.bound is not None and now.inputs > now.bound:
@@ -73,9 +74,7 @@ def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
         raise ReleaseError(message, hint=again)
     if verdict.needs_approval:
         message = f"{app}: the gate has warnings without an approval: {', '.join(verdict.warnings)}"
-        raise ApprovalNeededError(
-            message, hint=f"Look at them, then: riverrun release approve {app} --verdict {verdict.id}"
-        )
+        raise ApprovalNeededError(message, hint=f"Look at them, then: {APPROVE.command(app, verdict.id)}")
 
 
 def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -> GateVerdict:

@@ -17,7 +17,7 @@ from riverrun.hosting.inputs import input_lags, reset_offsets
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import BEGUN, ReleaseStep, joint_command, staging_name
+from riverrun.hosting.release import ABORT, DELETED, RETIRE, ReleaseStep, staging_name
 from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import may_keep_letters
@@ -35,17 +35,21 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
+    from riverrun.topology.topology import Topology
 
 _ATTEMPTS = 5
-_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1"}
-SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", "retention.ms": "-1"}, OutputKind.LOG: _EVERYTHING}
+# Brokers may stamp records of other topics with their own time (`log.message.timestamp.type`).
+_ALL = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+_EVERYTHING = {"cleanup.policy": "delete", **_ALL}
+SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", **_ALL}, OutputKind.LOG: _EVERYTHING}
 """Settings of topics that hold results which are not public, by the kind of the public topic."""
 
 
-def create_staging(connected: ConnectedApplication) -> dict[str, str]:
+def create_staging(connected: ConnectedApplication, *, grows: bool = False) -> dict[str, str]:
     """Create the staging topics of a version, each with as many partitions as its public topic.
 
-    Staging topics of tables are compacted. Those of logs keep every record.
+    Staging topics of tables are compacted. Those of logs keep every record. Those of the live version may have fewer partitions
+    since an earlier release: with `grows`, they get more, as by `grow_staging`.
     """
     admin, kinds = connected.admin, outputs(connected.application)
     admin.require(kinds, f"{connected.id} publishes to")
@@ -54,7 +58,12 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
     existing = admin.partitions(names[topic] for topic, output in kinds.items() if output.kind is OutputKind.LOG)
     for name in existing:
         _require_all_kept(connected, name)
-    _require_equal(connected, counts, names)
+    staging = admin.partitions(names.values())
+    if grows:
+        grown = _grown(names, counts | staging)
+        admin.add_partitions(grown)
+        staging |= grown
+    _require_equal(connected, counts, staging, names)
     admin.create_topics(TopicSpec(names[t], counts[t], SETTINGS[output.kind]) for t, output in kinds.items())
     return names
 
@@ -64,10 +73,9 @@ def keep_all(connected: ConnectedApplication, topics: Iterable[str]) -> None:
     admin = connected.admin
     counts = admin.partitions(topics)
     names = {topic: staging_name(connected.id, topic) for topic in counts}
-    compacted = [
-        name for name, found in admin.topic_configs(names.values()).items() if "compact" in found["cleanup.policy"]
-    ]
-    admin.alter_topic_configs(dict.fromkeys(compacted, _EVERYTHING))
+    configs = admin.topic_configs(names.values())
+    others = [name for name, found in configs.items() if not _EVERYTHING.items() <= found.items()]
+    admin.alter_topic_configs(dict.fromkeys(others, _EVERYTHING))
     admin.create_topics(TopicSpec(names[topic], count, _EVERYTHING) for topic, count in counts.items())
 
 
@@ -78,34 +86,35 @@ def grow_staging(live: ConnectedApplication) -> None:
     """
     names = {topic: staging_name(live.id, topic) for topic in outputs(live.application)}
     counts = live.admin.partitions({*names, *names.values()})
-    live.admin.add_partitions(
-        {
-            name: counts[topic]
-            for topic, name in names.items()
-            if counts.get(name, 0) < counts.get(topic, 0) and name in counts
-        }
-    )
+    live.admin.add_partitions(_grown(names, counts))
 
 
-def _require_equal(connected: ConnectedApplication, counts: Mapping[str, int], names: Mapping[str, str]) -> None:
+def _grown(names: Mapping[str, str], counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the staging topics that have fewer partitions than their public topics, with the number of these."""
+    both = {topic: name for topic, name in names.items() if topic in counts and name in counts}
+    return {name: counts[topic] for topic, name in both.items() if counts[name] < counts[topic]}
+
+
+def _require_equal(
+    connected: ConnectedApplication, counts: Mapping[str, int], staging: Mapping[str, int], names: Mapping[str, str]
+) -> None:
     """Make sure that staging topics have as many partitions as their public topics: keys would be in others."""
-    staging = connected.admin.partitions(names.values())
     for topic, name in names.items():
         if staging.get(name, counts[topic]) != counts[topic]:
             message = f"{topic} has {counts[topic]} partitions, and its staging topic {name} has {staging[name]}"
-            app = connected.application.config.name
-            hint = (
-                f"If {connected.version} is a candidate, `riverrun release abort {app}` deletes it. Then start again."
-            )
-            raise ReleaseError(message, hint=hint)
+            raise ReleaseError(message, hint=_deletes_staging(connected))
 
 
 def _require_all_kept(connected: ConnectedApplication, staging: str) -> None:
     if "compact" in connected.admin.topic_config(staging)["cleanup.policy"]:
         message = f"{staging} was made for a table, and is compacted: it does not keep every record of a log"
-        name = connected.application.config.name
-        hint = f"If {connected.version} is a candidate, `riverrun release abort {name}` deletes it."
-        raise ReleaseError(message, hint=hint)
+        raise ReleaseError(message, hint=_deletes_staging(connected))
+
+
+def _deletes_staging(connected: ConnectedApplication) -> str:
+    app, version = connected.application.config.name, connected.version
+    abort, retire = ABORT.command(app), RETIRE.command(app, version)
+    return f"If {version} is a candidate, `{abort}` deletes it, otherwise `{retire}`. Then start again."
 
 
 def create_letters(connected: ConnectedApplication, topic: str | None) -> str:
@@ -165,24 +174,18 @@ def _require_planned_code(release: Release, version: ConnectedApplication) -> No
     needed = release.previous if release.step is ReleaseStep.LIVE else release.candidate
     is_needed = needed == version.version and release.step not in {ReleaseStep.NONE, ReleaseStep.ABORTED}
     if is_needed and not is_planned_code(release, version):
-        message = f"{release.app}: the code of {version.version} has changed since the release was planned"
-        hint = f"{hint_of_other_code(release, version)} Then start this again."
-        raise ReleaseError(message, hint=hint)
+        raise other_code(release, version.version, " Then start this again.")
 
 
 def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
-    known = release.digests.get(version.version)
-    return not known or known == version.fingerprint
+    """Return whether no other code has computed the results of a version, as far as they are left."""
+    return release.digests.get(version.version, "") in {"", DELETED, version.fingerprint}
 
 
-def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
-    """Return the hint for a version whose code has changed since the release was planned."""
-    if release.joint and release.step in BEGUN:
-        return f"{joint_command('abort', release.joint)} gives the joint release up; then start it again."
-    again = f"riverrun release start {release.app} --to {version.version}"
-    if version.version == release.candidate and release.step is not ReleaseStep.ROLLED_BACK:
-        return f"{again} begins it again."
-    return f"Restore its code of that time, or release {version.version} again: {again} computes it from scratch."
+def other_code(release: Release, version: str, more: str = "") -> ReleaseError:
+    """Make the error that a version's results are those of other code than its present one."""
+    message = f"{release.app}: the code of {version} has changed since the release was planned"
+    return ReleaseError(message, hint=release.hint_of_other_code(version) + more)
 
 
 def require_declared(config: AppConfig, version: str, role: str) -> None:
@@ -249,10 +252,10 @@ class Versions:
             if version not in known:
                 yield self.application(version)
 
-    def staged(self, version: str) -> ConnectedApplication:
-        """Return a version that publishes to its staging topics, including its dead letters."""
+    def staged(self, version: str, *, grows: bool = False) -> ConnectedApplication:
+        """Return a version that publishes to its staging topics, including its dead letters; `grows` as in `create_staging`."""
         found, streams = self.releasable(version), self._config.streams
-        published = create_staging(found)
+        published = create_staging(found, grows=grows)
         letters = None
         if may_keep_letters(streams):
             letters = create_letters(found, streams.errors_dead_letter_queue_topic_name)
@@ -303,8 +306,10 @@ class Versions:
     def drain(self, version: ConnectedApplication, topics: Collection[str]) -> None:
         """Process some topics to their ends with a version, and what is left between its sub-topologies."""
         ends = self._admin.stable_end_offsets(self._partitions(frozenset(topics)))
+        # Whether or not anything is left: a topic that was created again may be as long as the one that was read.
+        left = resolve(version, COMMITTED, str(OffsetVector(ends)) or COMMITTED)
         if not self.is_drained(version, topics):
-            run(version, resolve(version, COMMITTED, str(OffsetVector(ends))), self._spark, build_topology)
+            run(version, left, self._spark, build_topology)
 
     def is_drained(self, version: ConnectedApplication, topics: Collection[str]) -> bool:
         """Return whether a version stands at the ends of some topics, with nothing left between its sub-topologies."""
@@ -344,8 +349,8 @@ class Versions:
         # Once something is committed, brokers no longer show where it began, as retention continues.
         if self.has_begun(version):
             return release
-        tps = self._partitions(_sources(version))
-        if not self._needs_history(release, version):
+        tps, below = self._partitions(_sources(version)), self.others(release.joint, version)
+        if not self._needs_history(release, version, below):
             tps = []
         wanted = [tp for tp in tps if topics is None or tp.topic in topics]
         starts = self._admin.beginning_offsets(wanted)
@@ -356,15 +361,25 @@ class Versions:
         begins = {str(tp): offset for tp, offset in sorted(starts.items()) if offset}
         others = {name: each for name, each in release.begins.items() if name != version.version}
         thinned = {name: each for name, each in release.thinned.items() if name != version.version}
-        if found := thinned_inputs(self._admin, version.resolved().topology, {tp.topic for tp in wanted}):
+        if found := thinned_inputs(self._admin, version.resolved().topology, {tp.topic for tp in wanted}, below):
             thinned[version.version] = tuple(found)
         return replace(release, begins=others | ({version.version: begins} if begins else {}), thinned=thinned)
 
-    def _needs_history(self, release: Release, version: ConnectedApplication) -> bool:
-        """Return whether a version has state, or results that a release publishes, from earlier records."""
+    def others(self, joint: Mapping[str, str], version: ConnectedApplication) -> list[Topology]:
+        """Return the topologies of the other candidates of a joint release; none for versions that are no candidates."""
+        if joint.get(self._config.name) != version.version:
+            return []
+        others = [(app, to) for app, to in joint.items() if app != self._config.name]
+        return [
+            load_application(self._project, app, version=to, kafka=self._admin.kafka).topology for app, to in others
+        ]
+
+    def _needs_history(self, release: Release, version: ConnectedApplication, others: Iterable[Topology]) -> bool:
+        """Return whether a version has state, or results that others read or a release publishes, from earlier records."""
         new = outputs(version.application)
         known = outputs(self.application(release.live).application)
         is_corrected = any(each.kind is OutputKind.TABLE or topic not in known for topic, each in new.items())
+        is_corrected = is_corrected or any(new.keys() & each.source_topics for each in others)
         return is_corrected or bool(version.topology.stores)
 
     def bring(self, version: ConnectedApplication, vector: Mapping[TopicPartition, int]) -> None:

@@ -59,9 +59,13 @@ def expectation(highest: int = 9, severity: str = "critical", **more: Any) -> Ex
     return configured({"max_value": highest, **more}, severity)
 
 
+def judged(verdict: GateVerdict | None) -> Release:
+    return Release("clicks", "v1", ReleaseStep.GATED, "v2", verdict=verdict)
+
+
 def test_a_verdict_that_passed_clean_or_was_approved_lets_a_candidate_go_live() -> None:
-    require_valid("clicks", CLEAN, NOW)
-    require_valid("clicks", replace(WARNED, approved_by="ann"), NOW)
+    require_valid(judged(CLEAN), NOW)
+    require_valid(judged(replace(WARNED, approved_by="ann")), NOW)
 
 
 @pytest.mark.parametrize(
@@ -88,17 +92,17 @@ def test_a_cut_is_refused_where_a_verdict_does_not_hold_any_more(
     verdict: GateVerdict | None, now: Now, refusal: str
 ) -> None:
     with pytest.raises(ReleaseError, match=refusal):
-        require_valid("clicks", verdict, now)
+        require_valid(judged(verdict), now)
 
 
 def test_without_a_bound_a_verdict_may_be_of_any_age() -> None:
-    require_valid("clicks", CLEAN, replace(NOW, inputs=10**9))
-    require_valid("clicks", CLEAN, replace(NOW, inputs=7, bound=7))
+    require_valid(judged(CLEAN), replace(NOW, inputs=10**9))
+    require_valid(judged(CLEAN), replace(NOW, inputs=7, bound=7))
 
 
 def test_warnings_nobody_approved_name_the_command_that_approves_that_verdict() -> None:
     with pytest.raises(ApprovalNeededError, match=r"rows differ\nHint: .*release approve clicks --verdict 7f3a"):
-        require_valid("clicks", WARNED, NOW)
+        require_valid(judged(WARNED), NOW)
 
 
 def test_an_approval_notes_who_and_when_and_is_of_one_verdict() -> None:
@@ -114,7 +118,7 @@ def test_an_approval_notes_who_and_when_and_is_of_one_verdict() -> None:
     with pytest.raises(ReleaseError, match="7f3a cannot be approved: the last gate's verdict is 8e21"):
         approve(registry, judged_again, "7f3a")
     with pytest.raises(ApprovalNeededError):
-        require_valid("clicks", judged_again.verdict, NOW)
+        require_valid(judged_again, NOW)
 
 
 def test_a_verdict_that_blocks_cannot_be_approved() -> None:

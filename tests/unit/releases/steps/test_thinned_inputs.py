@@ -20,6 +20,7 @@ from riverrun import (
     Processor,
     Produced,
     Record,
+    Repartitioned,
     StreamJoined,
     StreamsBuilder,
     TimeWindows,
@@ -146,9 +147,47 @@ def enriched_and_counted(builder: StreamsBuilder) -> None:
 def test_an_aggregation_of_a_stream_needs_all_records(
     describe: Callable[[StreamsBuilder], None], topics: set[str]
 ) -> None:
+    assert streams_of_aggregations(topology_of(describe)) == topics
+
+
+def topology_of(describe: Callable[[StreamsBuilder], None]) -> Topology:
     builder = StreamsBuilder()
     describe(builder)
-    assert streams_of_aggregations(builder.build()) == topics
+    return builder.build()
+
+
+def passed_before(builder: StreamsBuilder) -> None:
+    builder.stream("first", READ).to("in", TEXTS)
+
+
+def counted_after(builder: StreamsBuilder) -> None:
+    builder.stream("out", READ).group_by_key(Grouped(STRING, STRING)).count().to_stream().to("counts", COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("others", "topics"),
+    [
+        ([counted_by_another_key], {"first"}),
+        ([counted_after, passed], {"first"}),
+        ([counted_after], set()),
+        ([made_a_table, passed], set()),
+    ],
+)
+def test_an_aggregation_of_another_application_needs_all_records(
+    others: list[Callable[[StreamsBuilder], None]], topics: set[str]
+) -> None:
+    assert streams_of_aggregations(topology_of(passed_before), [topology_of(each) for each in others]) == topics
+
+
+def test_repartition_topics_of_two_applications_differ() -> None:
+    def repartitioned(builder: StreamsBuilder) -> None:
+        builder.stream("first", READ).repartition(Repartitioned(STRING, STRING, name="same")).to("in", TEXTS)
+
+    def counted_elsewhere(builder: StreamsBuilder) -> None:
+        by_key = builder.stream("x", READ).repartition(Repartitioned(STRING, STRING, name="same")).group_by_key()
+        by_key.count().to_stream().to("out", COUNTS)
+
+    assert streams_of_aggregations(topology_of(repartitioned), [topology_of(counted_elsewhere)]) == set()
 
 
 def built(builder: StreamsBuilder) -> Topology:

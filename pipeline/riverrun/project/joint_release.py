@@ -213,7 +213,9 @@ def _require_own_times(admin: Admin, plan: JointPlan) -> None:
     """Refuse topics between the applications in which records have other times than in staging topics."""
     between = {topic for versions in plan.inputs.values() for topics in versions.values() for topic in topics}
     settings = admin.topic_configs(between)
-    stamped = sorted(topic for topic, found in settings.items() if found["message.timestamp.type"] == "LogAppendTime")
+    stamped = sorted(
+        topic for topic, found in settings.items() if found.get("message.timestamp.type") == "LogAppendTime"
+    )
     if stamped:
         message = f"Brokers replace the times of records in {', '.join(stamped)}: candidates would read other times"
         hint = "Set its message.timestamp.type to CreateTime, or release the applications alone."

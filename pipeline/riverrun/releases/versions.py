@@ -367,9 +367,10 @@ class Versions:
 
     def others(self, joint: Mapping[str, str], version: ConnectedApplication) -> list[Topology]:
         """Return the topologies of the other candidates of a joint release; none for versions that are no candidates."""
-        if joint.get(self._config.name) != version.version:
+        name = version.application.config.name
+        if joint.get(name) != version.version:
             return []
-        others = [(app, to) for app, to in joint.items() if app != self._config.name]
+        others = [(app, to) for app, to in joint.items() if app != name]
         return [
             load_application(self._project, app, version=to, kafka=self._admin.kafka).topology for app, to in others
         ]

@@ -257,6 +257,15 @@ class Drawing:
 
         self.streams.append(self.stream().flat_map_values_async(fetch))
 
+    def look_up_in_batches(self) -> None:
+        fail = self.failing
+
+        async def fetch(keys: list[Any], values: list[Any]) -> list[Any]:
+            await asyncio.sleep(len(values) % 3)
+            return [value and short(f"{key}={fail(value)}") for key, value in zip(keys, values, strict=True)]
+
+        self.streams.append(self.stream().map_values_in_batches(fetch, max_records=self.pick(1, 3, 100)))
+
     def peek(self) -> None:
         seen, fail = self.seen, self.failing
         self.streams.append(self.stream().peek(lambda k, v: seen.append(f"{k} {fail(v)}")))
@@ -632,7 +641,16 @@ STEPS = [
     *["in_sessions", "cogroup", "cogroup", "join_streams", "columns", "join_streams", "join_stream_to_itself"],
     *["look_up", "look_up", "look_up_versions", "look_up_global", "table_filter", "table_map_values"],
     *["transform_values", "table_to_stream", "table_to_stream", "group_table", "join_tables", "join_by_foreign_key"],
-    *("suppress", "deduplicate", "look_up_outside", "look_up_many_outside", "aggregate_by_name", "top", "top"),
+    *(
+        "suppress",
+        "deduplicate",
+        "look_up_outside",
+        "look_up_many_outside",
+        "look_up_in_batches",
+        "aggregate_by_name",
+        "top",
+        "top",
+    ),
     "process_with_timers",
     "expiring_rows",
     "in_count_windows",

@@ -62,7 +62,7 @@ from riverrun.operators.stateless import (
     Print,
 )
 from riverrun.processor.api import FixedKeyRecord
-from riverrun.processor.lookups import Batches, Lookup
+from riverrun.processor.lookups import BatchLimits, Lookup
 from riverrun.processor.suppliers import PROCESSOR, check_supplier, supplied
 from riverrun.serde.windowed import with_ends_of
 from riverrun.topology.assembly import add_operator
@@ -386,7 +386,7 @@ class KStream(Generic[K, V]):
         Raises:
             TopologyError: If a limit is out of range.
         """
-        lookup = Lookup.of(fetch, with_key(fetch), timeout, retry, Batches.of(max_records, max_wait))
+        lookup = Lookup.of(fetch, with_key(fetch), timeout, retry, BatchLimits.of(max_records, max_wait))
         node = self._append(
             "KSTREAM-MAPVALUESINBATCHES-",
             named,

@@ -99,7 +99,7 @@ ONCE = Retry(attempts=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class BatchLimits:
     """Limits of calls that look up several records each.
 
     Args:
@@ -111,7 +111,7 @@ class Batches:
     max_wait_ms: int
 
     @classmethod
-    def of(cls, max_records: int, max_wait: timedelta) -> Batches:
+    def of(cls, max_records: int, max_wait: timedelta) -> BatchLimits:
         """Return batches within the limits."""
         if isinstance(max_records, bool) or not 1 <= max_records <= _MOST_IN_FLIGHT:
             raise TopologyError(f"max_records must be from 1 to {_MOST_IN_FLIGHT}, not {max_records}")
@@ -137,7 +137,7 @@ class Lookup:
     retry: Retry
     max_in_flight: int
     function: Callable[..., Any]
-    batches: Batches | None = None
+    batches: BatchLimits | None = None
 
     @property
     def takes_key(self) -> bool:
@@ -161,11 +161,11 @@ class Lookup:
         taking_key: Callable[[Any, Any], Any],
         timeout: timedelta,
         retry: Retry | None,
-        most: int | Batches,
+        most: int | BatchLimits,
     ) -> Lookup:
         """Return a look-up within the limits; `taking_key` calls `fetch` with key and value, `most` is `max_in_flight`."""
-        batches = most if isinstance(most, Batches) else None
-        max_in_flight = most.max_records * _BATCHES_AT_A_TIME if isinstance(most, Batches) else most
+        batches = most if isinstance(most, BatchLimits) else None
+        max_in_flight = most.max_records * _BATCHES_AT_A_TIME if isinstance(most, BatchLimits) else most
         if batches is None and (isinstance(max_in_flight, bool) or not 1 <= max_in_flight <= _MOST_IN_FLIGHT):
             raise TopologyError(f"max_in_flight must be from 1 to {_MOST_IN_FLIGHT}, not {max_in_flight}")
         if millis(timeout, "timeout") < 1:

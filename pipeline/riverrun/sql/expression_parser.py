@@ -9,7 +9,7 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from riverrun.sql.durations import CALENDAR_UNITS, UNITS, checked_duration
-from riverrun.sql.statements import RESERVED, Frame, SqlError, nearest
+from riverrun.sql.statements import RESERVED, OverFrame, SqlError, nearest
 from riverrun.sql.types import MOST_DIGITS, Array, Decimal, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:
@@ -365,7 +365,7 @@ class ExpressionParser(Parser):
             raise self.fail(message, hint=_ORDER_HINT)
         self.word("ASC")
 
-    def _frame(self) -> Frame:
+    def _frame(self) -> OverFrame:
         if self.is_next("RANGE"):
             self.expect("RANGE", "BETWEEN")
             self._check_bounded()
@@ -383,7 +383,7 @@ class ExpressionParser(Parser):
             size = self._duration()
         else:
             raise self.fail("OVER takes RANGE or ROWS: how far back rows reach", hint=_OVER_HINT)
-        return Frame(size, rows, self._grace())
+        return OverFrame(size, rows, self._grace())
 
     def _check_bounded(self) -> None:
         if self.is_next("UNBOUNDED"):

@@ -149,7 +149,7 @@ class WindowClause:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class OverFrame:
     """The rows of OVER up to each row: the time that they reach back, and the most of them. Times are in ms."""
 
     size: int

@@ -235,7 +235,7 @@ def aggregated(
     kinds = [each.function.intermediate for each in calls.calls]
     alone = {name: node for name, node in projection.items() if _is_state(node, calls)}
     states = named(row_serde(kinds, is_exact=is_exact), _named_columns(calls.known, kinds, alone))
-    fold = Fold(tuple(calls.calls), len(groups))
+    fold = GroupFold(tuple(calls.calls), len(groups))
     stored = replace(kept or Materialized(), value_serde=states)
     _check_source(relation, window, groups[0], expires=stored.ttl is not None)
     if relation.table is not None:
@@ -273,7 +273,7 @@ class RowGroups:
     fields: tuple[Field, ...]
     nodes: tuple[exp.Expr, ...]
     row_of: Callable[[Any], Any]
-    fold: Fold
+    fold: GroupFold
     key_bytes: Callable[[Any], bytes]
     passes: Callable[[Any, Any], bool] | None
 
@@ -296,7 +296,7 @@ def row_groups(
         compiler = Compiler(fields)
         passes = predicate_of(compiler.names, compiler.condition(test, "HAVING"))
     row_of = function_of(calls.compiler.names, calls.inputs)
-    fold = Fold(tuple(calls.calls), len(groups))
+    fold = GroupFold(tuple(calls.calls), len(groups))
     return RowGroups(fields, rewritten, row_of, fold, row_serde(types).serialize, passes)
 
 
@@ -348,7 +348,7 @@ def fields_of(groups: Sequence[SqlType], calls: Sequence[GroupedAggregate], *, i
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class GroupFold:
     """Functions of one DSL aggregation that computes several calls at once."""
 
     calls: tuple[GroupedAggregate, ...]
@@ -427,7 +427,7 @@ def is_key(groups: Sequence[exp.Expr], relation: Relation) -> bool:
 
 
 def grouped_rows(
-    relation: Relation, row_of: Callable[[Any], Any], fold: Fold, options: Grouped[Any, Any], *, is_keyed: bool
+    relation: Relation, row_of: Callable[[Any], Any], fold: GroupFold, options: Grouped[Any, Any], *, is_keyed: bool
 ) -> KGroupedStream[Any, Any]:
     assert relation.stream is not None  # noqa: S101 - checked by the caller
     stream = relation.stream.map_values(row_of).filter(fold.grouped())
@@ -436,7 +436,7 @@ def grouped_rows(
 
 def _of_stream(
     grouped: KGroupedStream[Any, Any],
-    fold: Fold,
+    fold: GroupFold,
     stored: Materialized[Any, Any],
     window: WindowClause | None,
     *,
@@ -479,7 +479,7 @@ def _grace_ms(window: WindowClause, *, is_final: bool) -> int:
 def _of_table(
     relation: Relation,
     row_of: Callable[[Any], Any],
-    fold: Fold,
+    fold: GroupFold,
     options: Grouped[Any, Any],
     groups: Sequence[exp.Expr],
     stored: Materialized[Any, Any],

@@ -13,7 +13,7 @@ from riverrun.dsl.patterns import Pattern
 from riverrun.sql.expressions import Compiler, Field, find_field
 from riverrun.sql.formats import row_serde
 from riverrun.sql.functions import is_aggregate
-from riverrun.sql.planning.aggregations import Calls, Fold, fields_of, is_key
+from riverrun.sql.planning.aggregations import Calls, GroupFold, fields_of, is_key
 from riverrun.sql.planning.relations import ProjectedColumn, Relation, checked, qualified, rows_of
 from riverrun.sql.row_code import function_of, predicate_of
 from riverrun.sql.statements import SqlError, start_of
@@ -163,7 +163,7 @@ class _Measures:
     def made(self, groups: Sequence[SqlType]) -> tuple[Callable[[Any, Any], Any], list[SqlType]]:
         """Return the function that makes the measures of a match, and their types."""
         calls = self.calls
-        fold = Fold(tuple(calls.calls), len(groups))
+        fold = GroupFold(tuple(calls.calls), len(groups))
         compiler = Compiler(fields_of(groups, calls.calls, is_windowed=False))
         codes = [checked(compiler, each) for each in self._columns]
         values_of, make = (

@@ -12,7 +12,7 @@ from riverrun.dsl.options import Grouped, Materialized
 from riverrun.sql.expressions import Field
 from riverrun.sql.formats import row_serde
 from riverrun.sql.functions import is_aggregate
-from riverrun.sql.planning.aggregations import Calls, Fold, grouped_rows, is_key
+from riverrun.sql.planning.aggregations import Calls, GroupFold, grouped_rows, is_key
 from riverrun.sql.planning.relations import rows_of
 from riverrun.sql.row_code import function_of
 from riverrun.sql.statements import SqlError, start_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from riverrun.records import ValueAndTimestamp
     from riverrun.sql.planning.relations import Relation
-    from riverrun.sql.statements import Frame
+    from riverrun.sql.statements import OverFrame
 
 _MADE = "KSQL_OVER_"
 _OTHERS = {
@@ -60,7 +60,7 @@ def rolled(
     row_of = function_of(calls.compiler.names, calls.inputs, calls.note)
     is_keyed = is_key(groups, relation)
     keys = relation.key_serde if is_keyed else row_serde(types[: len(groups)])
-    fold = Fold(tuple(calls.calls), len(groups))
+    fold = GroupFold(tuple(calls.calls), len(groups))
     made = (Field(f"{_MADE}{n}", each.function.returns, is_pseudo=True) for n, each in enumerate(fold.calls))
     fields = (*relation.fields, *made)
     grouped = grouped_rows(relation, row_of, fold, Grouped(keys, row_serde(types)), is_keyed=is_keyed)
@@ -70,7 +70,7 @@ def rolled(
     return [_rewritten(each, found) for each in nodes], replace(with_own_keys, fields=fields)
 
 
-def _shared(found: Sequence[exp.Window]) -> tuple[Frame, Sequence[exp.Expr]]:
+def _shared(found: Sequence[exp.Window]) -> tuple[OverFrame, Sequence[exp.Expr]]:
     """Return the rows and the groups of calls with OVER, which must be equal."""
     first = found[0]
     for each in found[1:]:
@@ -89,12 +89,14 @@ def _add(window: exp.Window, calls: Calls) -> None:
     calls.rewritten(window.this)
 
 
-def _windows(frame: Frame) -> RollingWindows:
+def _windows(frame: OverFrame) -> RollingWindows:
     grace = None if frame.grace is None else timedelta(milliseconds=frame.grace)
     return RollingWindows.of(timedelta(milliseconds=frame.size), records=frame.rows, grace=grace)
 
 
-def _row_with_results(fold: Fold, own: slice) -> Callable[[Any, Sequence[ValueAndTimestamp[Any]]], tuple[Any, ...]]:
+def _row_with_results(
+    fold: GroupFold, own: slice
+) -> Callable[[Any, Sequence[ValueAndTimestamp[Any]]], tuple[Any, ...]]:
     """Return the function that makes the row of a record, followed by the results of its window."""
     add, results = fold.adder(), tuple(each.function.result for each in fold.calls)
 

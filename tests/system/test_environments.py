@@ -470,10 +470,11 @@ def test_dead_letters_of_an_environment_are_its_own(cluster: Cluster) -> None:
 
 
 def test_no_host_builds_a_topology_that_writes_to_a_public_topic(scene: Scene) -> None:
-    config = replace(scene.project.config.app("payments"), elsewhere={"sums": f"{IN_DEV}sums"})
-    project = replace(scene.project.config, apps={"payments": config})
+    name = f"{IN_DEV}payments"
+    config = replace(scene.project.config.app("payments"), name=name, elsewhere={"sums": f"{IN_DEV}sums"})
+    project = replace(scene.project.config, apps={name: config})
     with pytest.raises(ReleaseError, match="payments would write to t0, which is no topic of its environment"):
-        load_application(project, "payments")
+        load_application(project, name)
 
 
 def chooses(builder: StreamsBuilder) -> Topology:

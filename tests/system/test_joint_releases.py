@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections import Counter
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -401,13 +402,19 @@ def test_a_cut_that_has_published_can_only_be_completed(scene: Scene, moment: st
     assert {each.live for each in release.status.values()} == {"v2"}
 
 
-@pytest.fixture
-def scene() -> Iterator[Scene]:
+@contextmanager
+def processed_chain() -> Iterator[Scene]:
     """A chain of three applications that have processed everything."""
     with Cluster(seed=2) as cluster:
         found = Scene(cluster, CHAIN)
         found.pay(*FIRST)
         found.run()
+        yield found
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with processed_chain() as found:
         yield found
 
 

@@ -27,6 +27,7 @@ from tests.system.test_joint_releases import (
     computed,
     ended,
     payments,
+    processed_chain,
 )
 from tests.system.test_restatements import OUT, ROWS, Step
 
@@ -41,11 +42,7 @@ ALL = "payments=v2 to-t1=v2 to-t2=v2"
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    """A chain of three applications that have processed everything."""
-    with Cluster(seed=2) as cluster:
-        found = Scene(cluster, CHAIN)
-        found.pay(*FIRST)
-        found.run()
+    with processed_chain() as found:
         yield found
 
 

@@ -66,7 +66,7 @@ def _external(sub: SubTopology, topics: Iterable[str]) -> set[str]:
 def _is_aggregated(all_: Sequence[Sequence[SubTopology]], sub: SubTopology, topics: set[str]) -> bool:
     """Return whether records of topics, or updates of tables made of them, reach a store as a stream.
 
-    Each topology of `all_` has repartition topics of its own; `sub` is a part of the first.
+    A topology of `all_` reads no repartition topics of another one; `sub` is a part of the first.
     """
     seen, waiting = set[tuple[int, str, bool]](), [(0, sub, topics, False)]
     while waiting:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     Change: TypeAlias = tuple[bool, dict[str, Any]]
-    """Whether a row is deleted, and the columns that its record has."""
+    """True for a deletion, and the columns that the record has."""
     Place: TypeAlias = tuple[int, int]
     """A partition and an offset."""
 
@@ -38,6 +38,7 @@ class RefusedChanges:
         apply: Applies changes.
         key_of: Returns the key of a row, or its place if each record is a row.
         is_passing: Returns whether the database may do later what it cannot do now.
+        has_savepoints: Whether a part of a transaction can be undone.
     """
 
     connection: sa.Connection

@@ -314,7 +314,7 @@ def test_a_batch_is_tried_again_before_it_is_divided() -> None:
 
     async def fetch(values: list[str]) -> list[str]:
         calls.append("".join(values))
-        values.clear()  # it has lists of its own
+        values.clear()  # the records keep theirs
         if len(calls) < 3:
             raise OSError(calls)
         return list(calls[-1].upper())
@@ -343,7 +343,7 @@ def test_an_answer_that_is_no_result_for_each_value_fails_them_all(answer: Any, 
         return answer
 
     assert failing(fetch, "abc", retry=Retry(attempts=3)) == ("", [(n, v, message) for n, v in enumerate("abc")])
-    assert calls == [3], "for fewer values the number may be right by chance"
+    assert calls == [3], "for fewer values the number may be right, and the order wrong"
 
 
 def test_an_answer_that_is_no_list_says_what_to_return() -> None:

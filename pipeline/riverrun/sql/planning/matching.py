@@ -119,7 +119,7 @@ def _test(
         return lambda _key, _row: True
     for column in node.find_all(exp.Column):
         if column.table in variables and column.table != name:
-            message = f"The definition of {name} takes columns of its own row, not of {column.table}"
+            message = f"The definition of {name} takes columns of that row, not of {column.table}"
             hint = "LAG(...) OVER (...) in an earlier statement makes columns of rows before."
             raise SqlError(message, start_of(column), hint=hint)
     compiler = Compiler(relation.fields)

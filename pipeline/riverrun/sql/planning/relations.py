@@ -367,7 +367,7 @@ def exploded(nodes: Sequence[exp.Expr], relation: Relation) -> tuple[list[exp.Ex
     rows = explosion.rows_by(function_of(compiler.names, arguments, note))
     made = [Field(f"{_MADE}{n}", each.function.returns, is_pseudo=True) for n, each in enumerate(explosion.calls)]
     stream = relation.stream.flat_map_values(rows)
-    return [_rewritten(each, calls) for each in nodes], replace(
+    return [with_columns(each, calls, _MADE) for each in nodes], replace(
         relation, fields=(*relation.fields, *made), stream=stream
     )
 
@@ -417,11 +417,13 @@ def _made(call: exp.Anonymous, compiler: Compiler, arguments: list[Code]) -> _Ca
     return _Call(function, len(arguments) - len(codes), len(arguments))
 
 
-def _rewritten(node: exp.Expr, calls: Sequence[exp.Anonymous]) -> exp.Expr:
+def with_columns(node: exp.Expr, calls: Sequence[exp.Expr], prefix: str) -> exp.Expr:
+    """Return an expression with columns in place of calls: the prefix, and the number of the call."""
+
     def column(each: exp.Expr) -> exp.Expr:
-        if not isinstance(each, exp.Anonymous) or each not in calls:
+        if not isinstance(each, exp.Anonymous | exp.Window) or each not in calls:
             return each
-        made = exp.Column(this=exp.Identifier(this=f"{_MADE}{calls.index(each)}"))
+        made = exp.Column(this=exp.Identifier(this=f"{prefix}{calls.index(each)}"))
         made.meta.update(each.meta)
         return made
 

@@ -13,7 +13,7 @@ from riverrun.sql.expressions import Field
 from riverrun.sql.formats import row_serde
 from riverrun.sql.functions import is_aggregate
 from riverrun.sql.planning.aggregations import Calls, GroupFold, grouped_rows, is_key
-from riverrun.sql.planning.relations import rows_of
+from riverrun.sql.planning.relations import rows_of, with_columns
 from riverrun.sql.row_code import function_of
 from riverrun.sql.statements import SqlError, start_of
 from riverrun.sql.types import Primitive
@@ -67,7 +67,7 @@ def rolled(
     make = _row_with_results(fold, slice(first, first + len(relation.fields)))
     stream = grouped.windowed_by(_windows(frame)).apply(make, Materialized(value_serde=rows_of(fields)))
     with_own_keys = replace(relation, stream=stream) if is_keyed else relation.rekeyed(stream)
-    return [_rewritten(each, found) for each in nodes], replace(with_own_keys, fields=fields)
+    return [with_columns(each, found, _MADE) for each in nodes], replace(with_own_keys, fields=fields)
 
 
 def _shared(found: Sequence[exp.Window]) -> tuple[OverFrame, Sequence[exp.Expr]]:
@@ -107,14 +107,3 @@ def _row_with_results(
         return (*records[-1].value[own], *[result(state) for result, state in zip(results, states, strict=True)])
 
     return row
-
-
-def _rewritten(node: exp.Expr, found: Sequence[exp.Window]) -> exp.Expr:
-    def column(each: exp.Expr) -> exp.Expr:
-        if not isinstance(each, exp.Window):
-            return each
-        made = exp.Column(this=exp.Identifier(this=f"{_MADE}{found.index(each)}"))
-        made.meta.update(each.meta)
-        return made
-
-    return node.transform(column)
